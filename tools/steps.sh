@@ -1,0 +1,63 @@
+# steps.sh - what tools/test, tools/demo and .ci/run have in common; sourced, from the
+# top folder.
+# shellcheck shell=bash
+
+jobs=${WEIR_JOBS:-$(nproc)}
+
+# build PRESET [TARGET...]: configures and builds in build/PRESET.
+build() {
+    local preset=$1
+    shift
+    echo "build: $preset, in build/$preset"
+    # A tree that was moved or copied with its build folder starts that one afresh.
+    local cache=build/$preset/CMakeCache.txt
+    if [ -f "$cache" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" "$cache"
+    then
+        rm -rf "build/$preset"
+    fi
+    local said
+    said=$(cmake --preset "$preset" 2>&1) || { echo "$said"; return 1; }
+    cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"}
+}
+
+# run_tests PRESET quick|full: runs every test of build/PRESET; then says what bounds
+# they ran at, and how many there were.
+run_tests() {
+    local preset=$1 bound=$2 limit=120 fixed=() status=0
+    [ "$bound" = quick ] || limit=600
+    # The thread sanitizer wants its usual addresses, which some kernels' wider
+    # randomisation does not leave free.
+    if grep -q '^WEIR_SANITIZE:.*thread' "build/$preset/CMakeCache.txt" &&
+       setarch -R true 2> /dev/null
+    then
+        fixed=(setarch -R)
+    fi
+    WEIR_BOUND=$bound "${fixed[@]}" ctest --test-dir "build/$preset" -j "$jobs" \
+        --timeout "$limit" --output-on-failure --no-tests=error \
+        --output-junit tests.xml || status=$?
+    report_bounds "$preset"
+    report_count "$preset" "$bound"
+    return "$status"
+}
+
+# Tests print `bound: WHAT NUMBER` for each bound that they ran at.
+report_bounds() {
+    grep -h '^bound: ' "build/$1/Testing/Temporary/LastTest.log" | sort -u || true
+}
+
+# count_of PRESET tests|failures|skipped: from the last run; 0 if there was none.
+count_of() {
+    local found
+    found=$(sed -n "/<testsuite /,/>/s/.*\\b$2=\"\\([0-9]*\\)\".*/\\1/p" \
+            "build/$1/tests.xml" 2> /dev/null | head -n 1)
+    echo "${found:-0}"
+}
+
+report_count() {
+    local log=build/$1/Testing/Temporary/LastTest.log cases
+    cases=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test(s).*/\1/p' "$log" |
+            awk '{ n += $1 } END { print n + 0 }')
+    echo "tests: $1 at the $2 bounds: $(count_of "$1" tests) tests," \
+         "$(count_of "$1" failures) failed, $(count_of "$1" skipped) skipped;" \
+         "$cases cases passed inside them"
+}
