@@ -1,0 +1,48 @@
+/* weir/capture.h - memory for work that is captured into a graph.
+ *
+ * A graph runs later, perhaps often, and always at the same addresses. So what is
+ * handed out on a stream while it is captured stays the capture's own, also after it
+ * was freed, until the capture is released: nobody else gets it, and the graph can
+ * run.
+ *
+ *     weir_capture_begin(mr, stream, &capture);
+ *     cudaStreamBeginCapture(stream, ...);    ... allocate, launch, deallocate ...
+ *     cudaStreamEndCapture(stream, &graph);
+ *     weir_capture_end(capture);
+ *     ... launch the graph as often as you like ...
+ *     weir_capture_release(capture, last_stream);
+ */
+#ifndef WEIR_CAPTURE_H
+#define WEIR_CAPTURE_H
+
+#include "weir/resource.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_capture weir_capture;
+
+/* Tells Weir that `stream` is, or is about to be, captured. It holds for all
+ * resources of mr's device. Until the end nothing is recorded on, asked of or waited
+ * for by `stream`. The caller owns *out.
+ *
+ *   INVALID_ARGUMENT   `stream` is the legacy stream, which CUDA does not capture
+ *   CAPTURING          it is declared as captured already */
+WEIR_API WEIR_NODISCARD weir_status
+weir_capture_begin(weir_resource *mr, weir_stream stream, weir_capture **out);
+
+/* The stream is captured no more. INVALID_ARGUMENT: it ended before. */
+WEIR_API WEIR_NODISCARD weir_status weir_capture_end(weir_capture *capture);
+
+/* Lets go of all memory of the capture that is free, as if it were deallocated on
+ * `stream` now, and of what is still out once it comes back; destroys `capture`,
+ * also on failure, after which that memory waits for the next weir_device_sync. The
+ * caller has ordered `stream` behind every launch of the graph. Ends the capture if
+ * that was not done. Null is ignored. */
+WEIR_API weir_status weir_capture_release(weir_capture *capture, weir_stream stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,99 @@
+/* weir/device.h - a device: one GPU, or one emulated in software.
+ *
+ * A process has one weir_device per GPU: opening it again gives the same one with one
+ * more reference, so that everything that shares the GPU shares its stream order. */
+#ifndef WEIR_DEVICE_H
+#define WEIR_DEVICE_H
+
+#include "weir/status.h"
+#include "weir/stream.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct weir_emulated_options; /* weir/emulated.h */
+
+/* Zero asks for the default; start from WEIR_DEVICE_OPTIONS_INIT. */
+typedef struct weir_device_options {
+    size_t struct_size;
+    /* Records an event at every deallocation. Otherwise that begins once the device has
+     * met a second stream: what was freed before is then waited for with an event
+     * at the end of its stream, behind whatever was put there since. */
+    bool eager;
+    /* For emulated devices; null: all defaults. Copied. */
+    const struct weir_emulated_options *emulated;
+} weir_device_options;
+
+#define WEIR_DEVICE_OPTIONS_INIT { sizeof(weir_device_options), false, NULL }
+
+/* Opens the device called `name`:
+ *   "auto"          the first CUDA device, or else "emulated"
+ *   "emulated"      the same as "emulated:0"
+ *   "emulated:N"    emulated device number N, 0 to 15
+ *   "cuda:N"        CUDA device number N
+ * `options` may be null. A device that is open already is the one returned; options
+ * that differ from those it was opened with are refused with INVALID_ARGUMENT.
+ *
+ *   INVALID_ARGUMENT   the name or the options have no meaning
+ *   NOT_SUPPORTED      no such device here, or this build has no module for it
+ *   DEVICE_ERROR       it is there, and failed to start */
+WEIR_API WEIR_NODISCARD weir_status
+weir_device_open(const char *name, const weir_device_options *options,
+                 weir_device **out);
+
+/* Shares `device`, and returns it. The last unref closes it, first waiting on the host
+ * for work that still runs. Resources hold a reference each. */
+WEIR_API weir_device *weir_device_ref(weir_device *device);
+WEIR_API void         weir_device_unref(weir_device *device);
+
+typedef struct weir_device_properties {
+    size_t struct_size;
+    const char *name;        /* as for weir_device_open: "emulated:0"; lives with it */
+    const char *description; /* for people; lives with the device */
+    bool emulated;
+    int32_t ordinal;
+    uint8_t uuid[16];        /* the same in every process */
+    size_t memory_bytes;     /* in all */
+    bool lost;               /* it has failed for good */
+} weir_device_properties;
+
+/* Fills *out, whose struct_size the caller has set. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_device_get_properties(weir_device *device, weir_device_properties *out);
+
+/* How many bytes of the device's memory are free, and how many there are in all. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_device_memory(weir_device *device, size_t *free_bytes, size_t *total_bytes);
+
+/* Lets work of `device` touch the memory of `peer`, from now on. NOT_SUPPORTED: the two
+ * cannot reach each other. Asking twice does nothing. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_device_enable_peer(weir_device *device, weir_device *peer);
+
+/* Waits on the host until all work put on any stream of `device` is done. */
+WEIR_API WEIR_NODISCARD weir_status weir_device_sync(weir_device *device);
+
+/* How often Weir has called into the device, by kind of call, since it was opened. */
+#define WEIR_DEVICE_CALL_MAP(X)                                                  \
+    X(malloc) X(free) X(host_malloc) X(host_free) X(memory_info)                \
+    X(stream_create) X(stream_destroy) X(stream_get_id) X(stream_get_flags)     \
+    X(stream_is_capturing) X(stream_sync) X(stream_query) X(stream_wait_event)  \
+    X(event_create) X(event_destroy) X(event_record) X(event_query)             \
+    X(event_sync) X(device_sync) X(copy) X(fill) X(launch) X(enable_peer)
+
+typedef struct weir_device_calls {
+    size_t struct_size;
+#define X(name) uint64_t name;
+    WEIR_DEVICE_CALL_MAP(X)
+#undef X
+} weir_device_calls;
+
+/* Fills *out, whose struct_size the caller has set. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_device_get_calls(weir_device *device, weir_device_calls *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

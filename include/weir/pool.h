@@ -1,0 +1,46 @@
+/* weir/pool.h - reuses freed memory, stream by stream, before asking upstream.
+ *
+ * A request is served by, in this order: memory freed on the same stream; memory
+ * whose last use is known to be done, or which the stream waits for already; what is
+ * left of the initial size to draw from upstream; memory of other streams, for which
+ * the stream is made to wait on the device; growth; and last, after free chunks went
+ * back upstream, growth once more. The host never waits. Requests are rounded up to
+ * 256 bytes. */
+#ifndef WEIR_POOL_H
+#define WEIR_POOL_H
+
+#include "weir/resource.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How a pool behaves. Zero asks for the default, so start from
+ * WEIR_POOL_OPTIONS_INIT and set what you care about. Later versions add fields
+ * at the end only, and `struct_size` tells them what this caller knew. */
+typedef struct weir_pool_options {
+    size_t struct_size;
+    size_t initial_bytes; /* drawn from upstream before a stream is made to wait for
+                             another: by the first allocate, in one chunk; default
+                             none */
+    size_t limit_bytes;   /* most to hold from upstream; default no limit */
+    size_t growth_bytes;  /* chunks are multiples of it; default 32 MiB */
+} weir_pool_options;
+
+#define WEIR_POOL_OPTIONS_INIT { sizeof(weir_pool_options), 0, 0, 0 }
+
+/* Creates a pool over `upstream`, which it keeps alive. `options` may be null.
+ * INVALID_ARGUMENT: the limit is below the initial size. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_pool_create(weir_resource *upstream, const weir_pool_options *options,
+                 weir_resource **out);
+
+/* Fills *out, whose struct_size the caller has set, with the options in force. `mr`
+ * is a pool, or INVALID_ARGUMENT. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_pool_get_options(weir_resource *mr, weir_pool_options *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

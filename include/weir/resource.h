@@ -1,0 +1,161 @@
+/* weir/resource.h - a memory resource, as the code that allocates sees it.
+ *
+ * A resource hands out memory in stream order. Memory allocated on a stream may be
+ * used at once by work put on that stream; memory deallocated on a stream is reused
+ * only by work that comes after what is already on it. Neither call makes the host
+ * wait, but for a leaf that says so.
+ *
+ * Any thread may call any function here. A resource keeps its upstream and its
+ * device alive; nothing keeps a stream alive but its owner.
+ *
+ * On the legacy stream "what is already on it" means what was put on the legacy
+ * stream itself: a deallocation is no operation of CUDA's, and makes no barrier.
+ * Memory used on another stream and freed on the legacy one needs weir_stream_wait
+ * (or any real operation on the legacy stream) in between, as with any other pair of
+ * streams. */
+#ifndef WEIR_RESOURCE_H
+#define WEIR_RESOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "weir/device.h"
+#include "weir/status.h"
+#include "weir/stream.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weir_resource weir_resource;
+
+/* What CUDA's own allocations are aligned to at least, and a good default. */
+#define WEIR_ALIGNMENT ((size_t)256)
+
+/* Allocates `bytes` bytes on `stream`, aligned to `alignment`, a power of two up to
+ * the resource's maximum. Asking for zero bytes succeeds, and *out is null.
+ *
+ *   OUT_OF_MEMORY   the device has no room; weir_last_out_of_memory() knows more
+ *   LIMIT_REACHED   a limit above the device would be passed
+ *   DEVICE_ERROR    the device failed; weir_last_error() holds its own code
+ *   DEVICE_LOST     the device failed for good
+ *   CAPTURING       a stream is being captured that Weir was not told of
+ *
+ * On failure *out is null and the resource is as it was before the call. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_allocate(weir_resource *mr, weir_stream stream,
+              size_t bytes, size_t alignment, void **out);
+
+/* Gives back what weir_allocate gave, with the same `bytes` and `alignment`.
+ * `stream` may be another one; the caller has then already ordered it after
+ * the work that used the memory. A null `ptr` is ignored.
+ *
+ * Cannot fail, and allocates no host memory: memory this resource did not give is
+ * a bug, and goes to the misuse handler. If that returns, the call did nothing, and
+ * only then the answer is false. */
+WEIR_API bool
+weir_deallocate(weir_resource *mr, weir_stream stream,
+                void *ptr, size_t bytes, size_t alignment);
+
+/* The same for memory used on several streams: it is reused only by work behind all of
+ * the `count` points. With none, nothing that was put on a stream uses it any more.
+ * Where several are still open, the stream of the last one may be made to wait for the
+ * others. */
+WEIR_API bool
+weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t alignment,
+                      const weir_point *points, size_t count);
+
+/* A block that is out. */
+typedef struct weir_block {
+    size_t struct_size;
+    void *ptr;
+    size_t bytes;         /* as asked for */
+    size_t alignment;     /* as asked for */
+    weir_stream stream;   /* that it was allocated on; it may have ended since */
+} weir_block;
+
+/* Fills *out, whose struct_size the caller has set, with the block that begins at
+ * `ptr`.
+ *
+ *   NOT_FOUND       this resource has no such block out
+ *   NOT_SUPPORTED   it keeps no record of its blocks */
+WEIR_API WEIR_NODISCARD weir_status
+weir_resource_find(weir_resource *mr, const void *ptr, weir_block *out);
+
+/* Gives back a block by its address alone, as if it were deallocated on the stream
+ * that it was allocated on. Null is ignored. Misuse as for weir_deallocate. */
+WEIR_API bool weir_free(weir_resource *mr, void *ptr);
+
+/* Gives memory that is not in use back to upstream until no more than
+ * `keep_bytes` is held, and returns how many bytes went back. Waits on the host
+ * for work that still uses what it gives back. */
+WEIR_API size_t weir_resource_trim_sync(weir_resource *mr, size_t keep_bytes);
+
+/* Shares ownership of `mr`, and returns it. After the last unref nothing may
+ * be allocated; the resource is destroyed once its last block is back, and then
+ * waits on the host for work that still uses what it holds. */
+WEIR_API weir_resource *weir_resource_ref(weir_resource *mr);
+WEIR_API void           weir_resource_unref(weir_resource *mr);
+
+/* What memory a resource hands out. */
+typedef struct weir_resource_properties {
+    size_t struct_size;
+    const char *name;          /* of the resource asked: "pool"; outlives it */
+    const char *leaf;          /* of the resource at the bottom of its chain */
+    weir_device *device;       /* not counted */
+    size_t max_alignment;
+    bool device_accessible;
+    bool host_accessible;
+    bool managed;
+    bool pinned;
+    bool can_trim;             /* weir_resource_trim_sync can give something back */
+    bool can_extend;           /* a block can grow in place (resource_ops.h) */
+    bool can_find;             /* weir_resource_find and weir_free work */
+    /* Memory it hands out may be touched by any stream at once, not only by the one
+     * that it was allocated on. */
+    bool usable_at_once;
+} weir_resource_properties;
+
+/* Fills *out, whose struct_size the caller has set. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_resource_get_properties(weir_resource *mr, weir_resource_properties *out);
+
+/* The device that `mr` allocates for; not counted. */
+WEIR_API weir_device *weir_resource_device(weir_resource *mr);
+
+/* What a resource has done and holds. What it does not count stays zero. */
+typedef struct weir_resource_statistics {
+    size_t struct_size;
+    size_t out_bytes;          /* asked for, and not back yet */
+    size_t out_blocks;
+    size_t peak_out_bytes;
+    size_t held_bytes;         /* from upstream, or from the device */
+    size_t peak_held_bytes;
+    size_t free_bytes;         /* held, and not out */
+    size_t free_blocks;
+    size_t largest_free_bytes;
+    size_t kept_bytes;         /* given back to a leaf, waiting to be freed */
+    size_t set_aside_bytes;    /* not to be reused before a weir_device_sync */
+    uint64_t allocations;      /* that succeeded; of zero bytes not counted */
+    uint64_t deallocations;
+    uint64_t failures;
+    size_t leaked_bytes;       /* not given upstream because the device was lost */
+} weir_resource_statistics;
+
+/* Fills *out, whose struct_size the caller has set. NOT_SUPPORTED: `mr` keeps none. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_resource_get_statistics(weir_resource *mr, weir_resource_statistics *out);
+
+/* Builds a chain of resources from names, outermost first: "pool/device",
+ * "statistics/pool/device". The last is a leaf. Only the outermost is the caller's; it
+ * keeps the others alive.
+ *
+ *   INVALID_ARGUMENT   no such name, a leaf before the end, or none at it; the sentence
+ *                      names the part */
+WEIR_API WEIR_NODISCARD weir_status
+weir_resource_open(weir_device *device, const char *spec, weir_resource **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,105 @@
+/* weir/status.h - what a call can answer, where to read more, and what happens
+ * when a program breaks the rules.
+ *
+ * A call that can fail returns a weir_status. On failure what it would have
+ * written is null or zero, nothing else has changed, and weir_last_error() holds
+ * one sentence for this thread.
+ *
+ * Three answers are possible everywhere and are not repeated at each function:
+ * INVALID_ARGUMENT (a null where none is allowed, a number without meaning),
+ * OUT_OF_HOST_MEMORY (the library's own records), and FORKED. */
+#ifndef WEIR_STATUS_H
+#define WEIR_STATUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define WEIR_API       __attribute__((visibility("default")))
+#define WEIR_NODISCARD __attribute__((warn_unused_result))
+#else
+#define WEIR_API
+#define WEIR_NODISCARD
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One line per answer: code, number, words. The numbers never change. */
+#define WEIR_STATUS_MAP(X)                                                       \
+    X(OK, 0, "success")                                                         \
+    X(INVALID_ARGUMENT, 1, "an argument has no meaning here")                   \
+    X(NOT_SUPPORTED, 2, "this resource, device or build cannot do that")        \
+    X(OUT_OF_HOST_MEMORY, 3, "no host memory for the library's own records")    \
+    X(OUT_OF_MEMORY, 4, "no room on the device")                                \
+    X(LIMIT_REACHED, 5, "a limit set above the device would be passed")         \
+    X(DEVICE_ERROR, 6, "the device reported a failure")                         \
+    X(DEVICE_LOST, 7, "the device failed for good; nothing can be allocated")   \
+    X(CAPTURING, 8, "a stream is being captured, and that would spoil it")      \
+    X(NOT_FOUND, 9, "nothing is known under that name or address")              \
+    X(FORKED, 10, "this process is a fork's child and has no device")
+
+typedef enum weir_status {
+#define X(name, number, words) WEIR_##name = number,
+    WEIR_STATUS_MAP(X)
+#undef X
+} weir_status;
+
+/* The words for `status`; a string that lives as long as the library. */
+WEIR_API const char *weir_status_string(weir_status status);
+
+/* What the last failed call on this thread knew. Valid until the next failure
+ * on this thread; a success leaves it alone. */
+typedef struct weir_error {
+    weir_status status;
+    int32_t native_code;   /* the device's own code, or 0 */
+    const char *message;   /* one sentence, never null */
+} weir_error;
+
+WEIR_API weir_error weir_last_error(void);
+
+/* What was known when a resource last ran out of memory on this thread
+ * (OUT_OF_MEMORY or LIMIT_REACHED). */
+typedef struct weir_out_of_memory {
+    size_t struct_size;
+    size_t requested_bytes;    /* as asked for by the failing call */
+    size_t limit_bytes;        /* most it may hold; SIZE_MAX: no limit of its own */
+    size_t held_bytes;         /* what the resource had from upstream */
+    size_t in_use_bytes;       /* of these, what was out */
+    size_t largest_free_bytes; /* the largest run of free bytes */
+    const char *resource;      /* who says so: "pool", "device", ... */
+} weir_out_of_memory;
+
+/* Copies the last report of this thread to *out, whose struct_size the caller has
+ * set. NOT_FOUND: no resource has run out on this thread yet. */
+WEIR_API WEIR_NODISCARD weir_status weir_last_out_of_memory(weir_out_of_memory *out);
+
+/* A broken rule that only the program can mend. */
+typedef enum weir_misuse_kind {
+    WEIR_MISUSE_DOUBLE_FREE = 1,     /* given back already */
+    WEIR_MISUSE_FOREIGN_POINTER = 2, /* this resource never gave it */
+    WEIR_MISUSE_WRONG_SIZE = 3,      /* not the bytes or alignment asked for */
+    WEIR_MISUSE_WRONG_STREAM = 4,    /* a stream of no use here, or dead */
+    WEIR_MISUSE_STILL_IN_USE = 5     /* destroyed while others still need it */
+} weir_misuse_kind;
+
+typedef struct weir_misuse {
+    weir_misuse_kind kind;
+    const char *message;  /* one sentence; lives as long as the call */
+    const void *ptr;      /* the address in question, or null */
+    size_t bytes;         /* as given, or 0 */
+} weir_misuse;
+
+/* Is told of every misuse, on the thread that did it, without any lock of the
+ * library's held. If it returns, the offending call has done nothing. */
+typedef void (*weir_misuse_handler)(void *context, const weir_misuse *misuse);
+
+/* Puts `handler` in place of the one before, for the whole process. Null puts back the
+ * default one, which prints the sentence to stderr and aborts. */
+WEIR_API void weir_set_misuse_handler(weir_misuse_handler handler, void *context);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,18 @@
+/* weir/weir.h - all of Weir. */
+#ifndef WEIR_WEIR_H
+#define WEIR_WEIR_H
+
+#include "weir/capture.h"
+#include "weir/device.h"
+#include "weir/emulated.h"
+#include "weir/leaves.h"
+#include "weir/limiting.h"
+#include "weir/pool.h"
+#include "weir/resource.h"
+#include "weir/resource_ops.h"
+#include "weir/statistics.h"
+#include "weir/status.h"
+#include "weir/stream.h"
+#include "weir/version.h"
+
+#endif

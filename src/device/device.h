@@ -1,0 +1,157 @@
+/* device.h - what a device can do: one table of primitives, with an implementation
+ * for each kind of device, and the calls that the rest of Weir makes.
+ *
+ * What holds for all primitives:
+ *   - `self` is the implementation's own object. Any thread may call any of them.
+ *   - Arguments have been checked: pointers are not null, sizes not zero, a stream is
+ *     legacy (never null: null has become WEIR_STREAM_LEGACY), per-thread, or a handle
+ *     that lives, an event is one that event_create gave.
+ *   - On failure nothing has changed, and weir__fail_native has recorded why: with
+ *     DEVICE_ERROR, OUT_OF_MEMORY (malloc, host_malloc), OUT_OF_HOST_MEMORY,
+ *     NOT_SUPPORTED, INVALID_ARGUMENT (memory it cannot reach) or DEVICE_LOST; after
+ *     DEVICE_LOST they always do.
+ *   - None waits on the host, but malloc, free, host_malloc, host_free, the _syncs and
+ *     close.
+ *   - Only locks of rank device are taken inside. The caller holds none of rank
+ *     resource or above.
+ *   - The calling thread has no other device or context afterwards than before.
+ */
+#ifndef WEIR_DEVICE_DEVICE_H
+#define WEIR_DEVICE_DEVICE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "weir/device.h"
+#include "weir/emulated.h"
+#include "weir/stream.h"
+
+struct weir__order;
+
+typedef struct weir__device_ops {
+    const char *kind; /* "emulated", "cuda" */
+
+    /* The last call: waits for what runs, and frees all. */
+    void (*close)(void *self);
+    /* Fills ordinal, uuid, emulated, description, memory_bytes. */
+    void (*properties)(void *self, weir_device_properties *out);
+
+    /* Memory of the device, aligned to 256 at least. free wants what malloc gave; work
+     * that uses it is done. */
+    weir_status (*malloc)(void *self, size_t bytes, void **out);
+    weir_status (*free)(void *self, void *ptr);
+    /* Host memory that the device can reach; alignment up to 4096. */
+    weir_status (*host_malloc)(void *self, size_t bytes, size_t alignment, void **out);
+    weir_status (*host_free)(void *self, void *ptr);
+    weir_status (*memory_info)(void *self, size_t *free_bytes, size_t *total_bytes);
+
+    weir_status (*stream_create)(void *self, bool blocking, weir_stream *out);
+    weir_status (*stream_destroy)(void *self, weir_stream stream);
+    /* Never used twice in a process; for legacy and per-thread ones too. */
+    weir_status (*stream_get_id)(void *self, weir_stream stream, uint64_t *out);
+    weir_status (*stream_get_flags)(void *self, weir_stream stream, bool *blocking);
+    weir_status (*stream_is_capturing)(void *self, weir_stream stream, bool *out);
+    weir_status (*stream_sync)(void *self, weir_stream stream);
+    weir_status (*stream_query)(void *self, weir_stream stream, bool *done);
+    weir_status (*stream_wait_event)(void *self, weir_stream stream, weir_event event);
+
+    weir_status (*event_create)(void *self, weir_event *out);
+    weir_status (*event_destroy)(void *self, weir_event event);
+    weir_status (*event_record)(void *self, weir_event event, weir_stream stream);
+    weir_status (*event_query)(void *self, weir_event event, bool *done);
+    weir_status (*event_sync)(void *self, weir_event event);
+    weir_status (*device_sync)(void *self);
+
+    weir_status (*copy)(void *self, weir_stream stream,
+                        void *dst, const void *src, size_t bytes);
+    weir_status (*fill)(void *self, weir_stream stream,
+                        void *ptr, uint8_t value, size_t bytes);
+    /* Work of the host's, in stream order; the emulated device's kernels. A real
+     * device takes only calls without ranges. */
+    weir_status (*launch)(void *self, weir_stream stream, weir_emulated_kernel kernel,
+                          void *argument, const weir_emulated_range *ranges,
+                          size_t count);
+    weir_status (*enable_peer)(void *self, void *peer);
+
+    /* What a ledger wants to know besides; all null where there is none. They cannot
+     * fail and are no device calls. */
+
+    /* The outermost resource hands out a block, or is about to take it back. With
+     * `stream` WEIR__NO_STREAM it goes back behind points, on no one stream. */
+    void (*note_allocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
+    void (*note_deallocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
+    /* Hand-overs between host threads inside Weir. A thread that has learnt that
+     * `event` (as it was recorded when this thread asked; null: all that this thread
+     * knows) is done tells it to clock `key`; another that reads the done mark of
+     * that clock learns it. Forgetting a key adds what it knew to key 0. */
+    void (*note_done)(void *self, uint64_t key, weir_event event);
+    void (*note_learn)(void *self, uint64_t key);
+    void (*note_forget)(void *self, uint64_t key);
+} weir__device_ops;
+
+#define WEIR__NO_STREAM ((weir_stream)UINTPTR_MAX)
+
+/* One bit for each kind of primitive, in the order of WEIR_DEVICE_CALL_MAP. */
+typedef enum weir__call {
+#define X(name) WEIR__CALL_##name,
+    WEIR_DEVICE_CALL_MAP(X)
+#undef X
+    WEIR__CALL_COUNT
+} weir__call;
+
+struct weir_device {
+    atomic_size_t references;
+    const weir__device_ops *ops;
+    void *self;
+    struct weir__order *order;      /* its clocks; lives as long as it does */
+    atomic_bool lost;
+    atomic_uint_least64_t calls[WEIR__CALL_COUNT];
+    char name[24];
+    weir_device_options options;    /* as opened; .emulated points to the next */
+    weir_emulated_options emulated_options;
+    struct weir_device *next;       /* in the registry, guarded by its lock */
+};
+
+/* The primitives as the rest of Weir calls them: counted, a place to lose the turn in a
+ * stepped run, refused once the device is lost. A stream may be null. */
+weir_status weir__malloc(weir_device *device, size_t bytes, void **out);
+weir_status weir__free(weir_device *device, void *ptr);
+weir_status weir__host_malloc(weir_device *device, size_t bytes, size_t alignment,
+                              void **out);
+weir_status weir__host_free_device(weir_device *device, void *ptr);
+weir_status weir__stream_create(weir_device *device, bool blocking, weir_stream *out);
+weir_status weir__stream_destroy(weir_device *device, weir_stream stream);
+weir_status weir__stream_get_id(weir_device *device, weir_stream stream, uint64_t *out);
+weir_status weir__stream_get_flags(weir_device *device, weir_stream stream,
+                                   bool *blocking);
+weir_status weir__stream_is_capturing(weir_device *device, weir_stream stream,
+                                      bool *out);
+weir_status weir__stream_sync(weir_device *device, weir_stream stream);
+weir_status weir__stream_query(weir_device *device, weir_stream stream, bool *done);
+weir_status weir__stream_wait_event(weir_device *device, weir_stream stream,
+                                    weir_event event);
+weir_status weir__event_create(weir_device *device, weir_event *out);
+weir_status weir__event_destroy(weir_device *device, weir_event event);
+weir_status weir__event_record(weir_device *device, weir_event event,
+                               weir_stream stream);
+weir_status weir__event_query(weir_device *device, weir_event event, bool *done);
+weir_status weir__event_sync(weir_device *device, weir_event event);
+weir_status weir__device_sync(weir_device *device);
+
+static inline weir_stream weir__stream_of(weir_stream stream)
+{
+    return stream == NULL ? WEIR_STREAM_LEGACY : stream;
+}
+
+static inline bool weir__device_is_lost(weir_device *device)
+{
+    return atomic_load(&device->lost);
+}
+
+/* What weir_device_open needs of each kind: makes the object, or says why not. */
+weir_status weir__emulated_open(int32_t ordinal, const weir_emulated_options *options,
+                                const weir__device_ops **ops, void **self);
+
+#endif

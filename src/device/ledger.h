@@ -1,0 +1,132 @@
+/* ledger.h - who may touch which bytes when: vector clocks over streams and host
+ * threads, and the history of every byte range.
+ *
+ * Beside the emulated devices, one for the process; it has a lock of its own, and
+ * calls nobody but the findings' listeners. Streams and host threads are actors.
+ * Each has a clock: what it is behind. An operation counts when it is put on its
+ * stream, with the clock that the stream then has, joined with the clock of the host
+ * thread that puts it there: that is all that the program's order promises, whatever
+ * the device then does first.
+ *
+ * Edges: program order of a stream and of a thread; thread -> what it puts on a
+ * stream; event record -> stream wait, host wait, successful query; stream and
+ * device waits; the legacy stream's rules; what Weir hands over inside (done,
+ * learn); what a program declares (signal, await). A position of an event is what
+ * counts, never the event: waits made before it is recorded again keep theirs.
+ *
+ * Legacy: an *operation* on it is behind everything put on every blocking stream
+ * before, and the next operation of a blocking stream is behind it. An allocation or
+ * deallocation is no operation: a block handed out on the legacy stream may be
+ * behind blocking streams (its use will be an operation), but a deallocation there
+ * is behind nothing but the legacy stream's own. What an earlier access was not
+ * really ordered before stays in the history.
+ */
+#ifndef WEIR_DEVICE_LEDGER_H
+#define WEIR_DEVICE_LEDGER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "weir/emulated.h"
+
+typedef struct weir__ledger weir__ledger;
+/* Where an event was recorded: counted, for it outlives the event in those who wait. */
+typedef struct weir__ledger_position weir__ledger_position;
+
+/* Shared by all emulated devices that keep one: the first open makes it, the last close
+ * frees it. Null: no host memory. */
+weir__ledger *weir__ledger_open(void);
+void weir__ledger_close(weir__ledger *ledger);
+
+/* `owner` is told of findings whose second access is on one of its streams (or by
+ * the host on its memory). Called with the ledger's lock: must not call back. */
+typedef struct weir__ledger_owner {
+    void (*found)(void *device, const weir_emulated_finding *finding);
+    void *device;
+} weir__ledger_owner;
+
+/* What cannot be recorded for want of host memory makes the ledger deaf from then
+ * on: it says so with one finding, rather than stay quiet. Nothing below can fail. */
+
+/* A stream begins or ends. `id` is never reused. The legacy stream is made with
+ * is_legacy: one per owner; barriers reach the blocking streams of the same owner. */
+void weir__ledger_stream_begin(weir__ledger *ledger, const weir__ledger_owner *owner,
+                               uint64_t id, bool is_legacy, bool is_blocking);
+void weir__ledger_stream_end(weir__ledger *ledger, uint64_t id);
+
+/* Memory of the device (or host memory that it can reach) begins or ends at the calling
+ * thread. Ending must come after everything that touched it. */
+void weir__ledger_memory_begin(weir__ledger *ledger, const weir__ledger_owner *owner,
+                               uint64_t thread, uintptr_t ptr, size_t bytes);
+void weir__ledger_memory_end(weir__ledger *ledger, uint64_t thread, uintptr_t ptr);
+
+/* An operation that host thread `thread` puts on stream `id`. `what` is static:
+ * "kernel", "copy", "fill". Ranges of memory that was never begun are ignored;
+ * ranges that are not out (given back by note_deallocate) are findings: use after
+ * free. */
+typedef struct weir__ledger_access {
+    uintptr_t ptr;
+    size_t bytes;
+    weir_emulated_access access;
+} weir__ledger_access;
+void weir__ledger_operation(weir__ledger *ledger, uint64_t thread, uint64_t id,
+                            const char *what, const weir__ledger_access *accesses,
+                            size_t count);
+
+/* Events. record returns the position (one reference), which the event keeps until
+ * it is recorded again or destroyed. */
+weir__ledger_position *weir__ledger_record(weir__ledger *ledger, uint64_t thread,
+                                           uint64_t id);
+void weir__ledger_unref(weir__ledger *ledger, weir__ledger_position *position);
+void weir__ledger_stream_wait(weir__ledger *ledger, uint64_t thread, uint64_t id,
+                              weir__ledger_position *position);
+/* The thread has waited for, or asked with success about, a position, a stream as it
+ * was when weir__ledger_record was called on it, or the whole device (all streams of
+ * `owner`, as they are now). */
+void weir__ledger_host_wait(weir__ledger *ledger, uint64_t thread,
+                            weir__ledger_position *position);
+/* All streams of `device`: a position that covers them as they are now, to be taken
+ * before a device wait begins, and waited for with weir__ledger_host_wait after it. */
+weir__ledger_position *weir__ledger_record_all(weir__ledger *ledger, uint64_t thread,
+                                               void *device);
+/* The same for one stream without counting as an operation on it (a stream wait or
+ * query is none): */
+weir__ledger_position *weir__ledger_look(weir__ledger *ledger, uint64_t id);
+
+/* Blocks of resources: see note_allocate, note_deallocate in device.h. id 0 with
+ * note_deallocate: behind points. A deallocation of what is not a block that is out
+ * changes nothing (the resource will say so itself). */
+void weir__ledger_allocate(weir__ledger *ledger, uint64_t thread, uint64_t id,
+                           uintptr_t ptr, size_t bytes);
+void weir__ledger_deallocate(weir__ledger *ledger, uint64_t thread, uint64_t id,
+                             uintptr_t ptr, size_t bytes);
+
+/* Hand-overs inside Weir, by device and key, as in device.h. */
+void weir__ledger_done(weir__ledger *ledger, uint64_t thread, void *device,
+                       uint64_t key, weir__ledger_position *position);
+void weir__ledger_learn(weir__ledger *ledger, uint64_t thread, void *device,
+                        uint64_t key);
+void weir__ledger_forget(weir__ledger *ledger, void *device, uint64_t key);
+/* A device closes: its streams, memory and keys are gone. */
+void weir__ledger_device_end(weir__ledger *ledger, void *device);
+
+/* Hand-overs between host threads: give returns a token with one reference, to be taken
+ * once or more and unref'ed. */
+weir__ledger_position *weir__ledger_host_give(weir__ledger *ledger, uint64_t thread);
+void weir__ledger_host_take(weir__ledger *ledger, uint64_t thread,
+                            weir__ledger_position *position);
+/* The thread has ended: nothing will be done by it any more. */
+void weir__ledger_thread_end(weir__ledger *ledger, uint64_t thread);
+
+/* For tests: how much it holds, and whether it is sound (stops if not). */
+typedef struct weir__ledger_size {
+    size_t actors;     /* streams and threads with a clock */
+    size_t entries;    /* of all clocks and positions */
+    size_t ranges;     /* of the history */
+    size_t accesses;   /* in all ranges */
+} weir__ledger_size;
+weir__ledger_size weir__ledger_measure(weir__ledger *ledger);
+void weir__ledger_verify(weir__ledger *ledger);
+
+#endif

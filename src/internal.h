@@ -1,0 +1,101 @@
+/* internal.h - what every source file may lean on: failures, checks, host memory, and
+ * what Weir knows about the calling thread. */
+#ifndef WEIR_INTERNAL_H
+#define WEIR_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "weir/status.h"
+
+struct weir__baton;
+struct weir__error_record;
+
+/* ---- failures ---- */
+
+/* Records what went wrong for weir_last_error(), and returns `status`. */
+weir_status weir__fail(weir_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The same with the device's own code. */
+weir_status weir__fail_native(weir_status status, int32_t native_code,
+                              const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same for OUT_OF_MEMORY and LIMIT_REACHED: keeps `report`, and makes the sentence
+ * from it. struct_size need not be set. */
+weir_status weir__fail_memory(weir_status status, const weir_out_of_memory *report);
+
+/* Tells the misuse handler. If this returns, the caller changes nothing. To be called
+ * without locks. */
+void weir__misuse(weir_misuse_kind kind, const void *ptr, size_t bytes,
+                  const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* ---- checks ---- */
+
+/* A broken promise of our own: says so, and stops. */
+#define WEIR_CHECK(condition, words)                                             \
+    ((condition) ? (void)0 : weir__check_failed(#condition, words, __FILE__, __LINE__))
+_Noreturn void weir__check_failed(const char *condition, const char *words,
+                                  const char *file, int line);
+
+/* The same where it costs too much for a release: test and debug builds only. */
+#if defined(WEIR_TESTING) || !defined(NDEBUG)
+#define WEIR_ASSERT(condition, words) WEIR_CHECK(condition, words)
+#else
+#define WEIR_ASSERT(condition, words) ((void)sizeof(condition))
+#endif
+
+/* ---- host memory ---- */
+
+/* The library's own host memory, not cleared. */
+void *weir__host_alloc(size_t bytes);
+void  weir__host_free(void *ptr);
+
+#ifdef WEIR_TESTING
+/* From the `nth` next host allocation (1: the next) one fails, or all from then on; 0:
+ * none. Counting starts anew. */
+void   weir__host_fail_at(uint64_t nth, bool lasting);
+uint64_t weir__host_calls(void); /* since the last weir__host_fail_at */
+size_t weir__host_live(void);    /* allocations that are not freed */
+#endif
+
+/* ---- the calling thread ---- */
+
+/* All that is thread-local in the library: with initial-exec TLS this must stay small
+ * (64 bytes at most in all). */
+typedef struct weir__thread {
+    uint64_t number;                   /* unique in the process, from 1; 0: not yet */
+    struct weir__error_record *error;  /* what weir_last_error() reads, or null */
+    struct weir__baton *baton;         /* the run it takes part in, or null */
+    uint32_t baton_seat;               /* its place there */
+    uint32_t depth;                    /* nested weir_allocate / weir_deallocate */
+    int32_t bare_status;               /* the last error, if `error` is null */
+} weir__thread;
+
+/* The calling thread's; its number is set. */
+weir__thread *weir__thread_self(void);
+
+/* True in the child of a fork, where there is no device. */
+bool weir__is_forked(void);
+
+/* From the first call on, forks are noticed. */
+void weir__watch_forks(void);
+
+/* What every public call that can fail begins with: refuses in a fork's child, and is
+ * a place where a stepped run may change threads. */
+weir_status weir__enter(void);
+
+/* Room for `size` bytes that a caller compiled against another version has set aside
+ * begins with struct_size: copies `known` bytes of `from` at most, zeroes the rest,
+ * keeps struct_size. INVALID_ARGUMENT if it is not even that long. */
+weir_status weir__fill_out(void *out, const void *from, size_t known);
+
+/* Reads options the other way round: *out (of `known` bytes) is what the caller
+ * gave, or all zero where it knew less or `from` is null. NOT_SUPPORTED if it sets
+ * what this version does not know. */
+weir_status weir__read_options(const void *from, void *out, size_t known,
+                               const char *what);
+
+#endif

@@ -1,0 +1,98 @@
+/* stream_order.h - who may reuse what when: the clocks of one device's streams.
+ *
+ * Each life of a stream has a clock. A mark is a point on it: everything put on the
+ * stream before the mark was taken. Memory freed at mark m of clock s may be handed
+ * out on the stream of clock t only if t is s, or m is done, or t is behind m.
+ * Whoever hands it out makes one of these true first. A free block carries a mark,
+ * never an event.
+ *
+ * A clock id is never used again; a clock that is dropped (its stream retired, or
+ * not seen for long, and everything on it done) leaves nothing behind: an id that is
+ * not found is done. */
+#ifndef WEIR_STREAM_ORDER_H
+#define WEIR_STREAM_ORDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "device/device.h"
+#include "weir/stream.h"
+
+typedef struct weir__order weir__order;
+
+/* A point in stream order. Clock 0 is "done": behind nothing, for everybody to take. */
+typedef struct weir__mark {
+    uint64_t clock;
+    uint64_t number;
+} weir__mark;
+
+#define WEIR__MARK_DONE ((weir__mark){ 0, 0 })
+/* The clock of what was set aside because its event could not be recorded: not to be
+ * reused before a successful device wait. */
+#define WEIR__CLOCK_ASIDE UINT64_MAX
+
+weir_status weir__order_create(weir_device *device, bool eager, weir__order **out);
+void weir__order_destroy(weir__order *order);
+
+/* The clock of `stream`, as the calling thread means it; for a stream in a declared
+ * capture, the capture's. May ask the device (unknown streams), and may fail for want
+ * of host memory. To be called without locks. */
+weir_status weir__order_clock(weir__order *order, weir_stream stream, uint64_t *out);
+
+/* What a deallocation on `stream` takes: a mark behind everything put on it so far,
+ * with an event where that cannot be recorded later or the device has met a second
+ * stream (close). `birth` is the clock that the block was allocated under (0: not
+ * kept): if that is of a capture that is not released, the mark is the capture's.
+ * Never fails: without an event that it needs, the mark is an aside one. To be
+ * called without locks. */
+weir__mark weir__order_free_mark(weir__order *order, weir_stream stream,
+                                 uint64_t birth);
+
+/* The same without close: a mark of `clock`, which the caller got from
+ * weir__order_clock in this call. Makes no device call. For what needs no event of
+ * its own (fresh memory, the result of a merge). */
+weir__mark weir__order_mark_here(weir__order *order, uint64_t clock);
+
+/* Whether the stream of clock `t` may take what is marked, as far as is known: no
+ * device call. May be called under a resource's lock. True also tells the ledger's
+ * hand-over. */
+bool weir__order_may_take(weir__order *order, uint64_t t, weir__mark mark);
+
+/* The same, but asks the device, at most once, whether `mark` is done. Never asks on
+ * behalf of a capture. To be called without locks of rank resource and above. */
+bool weir__order_is_done(weir__order *order, uint64_t t, weir__mark mark);
+
+/* Whether t could be made to wait for `mark`, by weir__order_wait: not in a capture,
+ * nor for an unreleased one, nor for what is set aside. No device call. */
+bool weir__order_can_wait(weir__order *order, uint64_t t, weir__mark mark);
+
+/* Makes the stream of clock `t` (which the caller passes too) wait for `mark`: at
+ * once true where may_take is; else it waits on the oldest event that covers the
+ * mark, and one is recorded where there is none. CAPTURING, DEVICE_ERROR...: nothing
+ * has changed. Never blocks the host. To be called without locks of rank resource
+ * and above. */
+weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
+                             weir__mark mark);
+
+/* Waits on the host until `mark` is done: DEVICE_ERROR, DEVICE_LOST, or CAPTURING
+ * for what an unreleased capture holds. To be called without locks of rank resource
+ * and above. */
+weir_status weir__order_sync(weir__order *order, weir__mark mark);
+
+/* Whether `mark` is in an unreleased capture. */
+bool weir__order_is_captured(weir__order *order, weir__mark mark);
+
+/* The device wait has succeeded that began when *before was sampled: everything marked
+ * before is done. */
+weir_status weir__order_device_sync(weir__order *order);
+
+/* For tests. */
+typedef struct weir__order_size {
+    size_t clocks;  /* alive, default and captures included */
+    size_t events;  /* made and not destroyed */
+    size_t covers;  /* recorded and still held */
+} weir__order_size;
+weir__order_size weir__order_measure(weir__order *order);
+void weir__order_verify(weir__order *order);
+
+#endif

@@ -1,0 +1,83 @@
+/* sync.h - locks, and the baton that host threads of a stepped run pass on.
+ *
+ * Every lock of the library is one of these, so that a stepped run sees it: a thread in
+ * such a run may lose its turn wherever it takes a lock, and never blocks in the
+ * operating system while it has the turn.
+ *
+ * Ranks, lowest is taken first; a thread never takes a lock of a rank that it holds
+ * or has passed (checked in test builds), but for rank miss: a resource's upstream is
+ * asked with the resource's own held.
+ *     registry < miss < resource < order < device */
+#ifndef WEIR_SYNC_H
+#define WEIR_SYNC_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "weir/status.h"
+
+#if defined(__clang__)
+#define WEIR_REQUIRES(lock) __attribute__((requires_capability(lock)))
+#define WEIR_CAPABILITY     __attribute__((capability("mutex")))
+#define WEIR_ACQUIRE(lock)  __attribute__((acquire_capability(lock)))
+#define WEIR_RELEASE(lock)  __attribute__((release_capability(lock)))
+#else
+#define WEIR_REQUIRES(lock)
+#define WEIR_CAPABILITY
+#define WEIR_ACQUIRE(lock)
+#define WEIR_RELEASE(lock)
+#endif
+
+typedef enum weir__rank {
+    WEIR__RANK_REGISTRY = 1, /* the list of open devices */
+    WEIR__RANK_MISS,         /* one at a time may look beyond a resource's own memory */
+    WEIR__RANK_RESOURCE,     /* a resource's records */
+    WEIR__RANK_ORDER,        /* a device's clocks */
+    WEIR__RANK_DEVICE        /* the emulated device and its ledger */
+} weir__rank;
+
+typedef struct WEIR_CAPABILITY weir__mutex {
+    pthread_mutex_t os;
+    weir__rank rank;
+    uint64_t owner; /* thread number; atomic accesses; for weir__mutex_is_mine */
+} weir__mutex;
+
+void weir__mutex_init(weir__mutex *mutex, weir__rank rank);
+void weir__mutex_destroy(weir__mutex *mutex);
+void weir__mutex_lock(weir__mutex *mutex) WEIR_ACQUIRE(mutex);
+void weir__mutex_unlock(weir__mutex *mutex) WEIR_RELEASE(mutex);
+bool weir__mutex_is_mine(weir__mutex *mutex);
+
+/* A condition to wait for under a mutex. */
+typedef struct weir__cond {
+    pthread_cond_t os;
+} weir__cond;
+
+void weir__cond_init(weir__cond *cond);
+void weir__cond_destroy(weir__cond *cond);
+void weir__cond_wait(weir__cond *cond, weir__mutex *mutex) WEIR_REQUIRES(mutex);
+void weir__cond_broadcast(weir__cond *cond);
+
+/* ---- the baton ---- */
+
+/* A place where a thread of a stepped run may lose its turn; elsewhere nothing. Public
+ * calls, device calls and weir__mutex_lock come here. */
+void weir__yield(void);
+
+/* Decides among n >= 2 possibilities. */
+typedef uint32_t (*weir__chooser)(void *context, uint32_t n);
+
+/* Runs `count` threads by turns until all have returned, `choose` picking who is next
+ * among those that can go on. Each calls entry(arguments[i]). OUT_OF_HOST_MEMORY or
+ * DEVICE_ERROR if they cannot be started: then none has run. */
+weir_status weir__baton_run(weir__chooser choose, void *context, size_t count,
+                            void (*entry)(void *argument), void *const arguments[]);
+
+/* Called with the turn, when the running thread has nothing to do until somebody else
+ * has done something. Returns false if no other thread can go on: then nothing will
+ * ever change. Outside of a run it is false at once. */
+bool weir__baton_wait_for_others(void);
+
+#endif
