@@ -15,6 +15,7 @@ build() {
     then
         rm -rf "build/$preset"
     fi
+    rm -f "build/$preset/tests.xml"
     local said
     said=$(cmake --preset "$preset" 2>&1) || { echo "$said"; return 1; }
     cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"}
