@@ -1,0 +1,259 @@
+#!/usr/bin/python3
+"""Records what a real program allocates, and converts it to a trace for replay.
+
+    record_trace.py record convolution events.json
+    record_trace.py convert --at-least 16 events.json convolution_train.csv.gz
+
+`record` trains one of the networks of trace_programs.py under the memory profiler of
+PyTorch (Debian: python3-torch) and writes the memory events as a Chrome trace. PyTorch
+exports that form itself where it is built with Kineto; Debian's is not, so the events
+come from the profiler's event tree and only the writing is done here.
+
+`convert` reads such a file, its own or one that PyTorch exported on a machine with a
+GPU, and writes `t_ns,thread,stream,op,id,size`. It needs no PyTorch. A Chrome trace
+names memory by address; in the result `id` names one allocation, counted from 1, and
+every free has its allocation. The same input gives the same bytes.
+
+With `--at-least` smaller allocations are left out. On the CPU half of all are numbers
+of 4 and 8 bytes: PyTorch makes a host tensor of every Python number that it multiplies
+with. They stay on the host in a training on a GPU as well, where device memory never
+sees them; with them go the few scalars that device memory would see.
+"""
+
+import argparse
+import decimal
+import gzip
+import io
+import json
+import sys
+
+SEED = 20221215
+DEVICE_TYPES = {"cpu": 0, "cuda": 1}
+
+
+def allocations_of(roots):
+    """Returns all allocation events below the roots of an event tree, by time."""
+    found = []
+    waiting = list(reversed(roots))
+    while waiting:
+        event = waiting.pop()
+        if event.tag.name == "Allocation":
+            found.append(event)
+        waiting.extend(reversed(event.children))
+    return sorted(found, key=lambda event: event.start_time_ns)
+
+
+def chrome_event(event, start_ns):
+    """Returns one allocation event as Kineto writes it; `ts` is in microseconds."""
+    fields = event.extra_fields
+    index = fields.device.index
+    return {
+        "ph": "i",
+        "s": "t",
+        "name": "[memory]",
+        "tid": event.start_tid,
+        "ts": (event.start_time_ns - start_ns) / 1000,
+        "args": {
+            "Device Type": DEVICE_TYPES[fields.device.type],
+            "Device Id": -1 if index is None else index,
+            "Addr": fields.ptr,
+            "Bytes": fields.alloc_size,
+        },
+    }
+
+
+def profiled(program):
+    """Runs the program and returns its memory events in the order of time.
+
+    The number of threads is fixed because some operations keep a buffer for each.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu, profile_memory=True) as profile:
+        program()
+    tree = profile.profiler.kineto_results.experimental_event_tree()
+    events = allocations_of(tree)
+    return [chrome_event(event, events[0].start_time_ns) for event in events]
+
+
+def record(arguments):
+    """Runs one of the programs and writes its Chrome trace."""
+    from trace_programs import PROGRAMS
+
+    if arguments.program not in PROGRAMS:
+        raise ValueError(f"no such program; there are: {', '.join(PROGRAMS)}")
+    events = profiled(PROGRAMS[arguments.program])
+    with open(arguments.output, "w", encoding="ascii") as output:
+        output.write('{"traceEvents": [\n')
+        output.write(",\n".join(json.dumps(event) for event in events))
+        output.write("\n]}\n")
+    print(f"{arguments.output}: {len(events)} memory events")
+
+
+def device_key(text):
+    """Returns the (type, index) by which Kineto knows `cpu` or `cuda:N`."""
+    if text == "cpu":
+        return DEVICE_TYPES["cpu"], -1
+    kind, _, index = text.partition(":")
+    if kind != "cuda" or not index.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is neither cpu nor cuda:N")
+    return DEVICE_TYPES["cuda"], int(index)
+
+
+def memory_events(path, device):
+    """Returns (ns, thread, address, bytes) of one device, in the order of time.
+
+    Events of the same time keep the order in which the file has them.
+    """
+    with open(path, encoding="utf-8") as source:
+        document = json.load(source, parse_float=decimal.Decimal)
+    events = document["traceEvents"] if isinstance(document, dict) else document
+    found = []
+    for event in events:
+        if event.get("name") != "[memory]":
+            continue
+        about = event["args"]
+        if "Addr" not in about:
+            raise ValueError(f"{path} is of a PyTorch that leaves out addresses")
+        if (about["Device Type"], about["Device Id"]) == device:
+            ns = int(event["ts"] * 1000)
+            found.append((ns, event["tid"], about["Addr"], about["Bytes"]))
+    return sorted(found, key=lambda event: event[0])
+
+
+class Converter:
+    """Pairs frees with allocations and keeps the figures of the whole trace.
+
+    `live` maps an address to (id, bytes) of the allocation that holds it. An address
+    handed out while it is still held means that the profiler missed a free, which is
+    put in just before.
+    """
+
+    def __init__(self, at_least):
+        self.at_least = at_least
+        self.rows = []
+        self.live = {}
+        self.threads = {}
+        self.sizes = set()
+        self.count = 0
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self.peak_blocks = 0
+        self.dropped_small = 0
+        self.dropped_unknown = 0
+        self.added_frees = 0
+
+    def event(self, ns, thread, address, size):
+        """Takes one event; `size` is negative where memory is freed."""
+        if abs(size) < self.at_least:
+            self.dropped_small += 1
+        elif size > 0:
+            self.allocated(ns, thread, address, size)
+        elif address in self.live:
+            self.freed(ns, thread, address, -size)
+        else:
+            self.dropped_unknown += 1
+
+    def allocated(self, ns, thread, address, size):
+        if address in self.live:
+            self.added_frees += 1
+            self.freed(ns, thread, address, self.live[address][1])
+        self.count += 1
+        self.live[address] = (self.count, size)
+        self.sizes.add(size)
+        self.live_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        self.peak_blocks = max(self.peak_blocks, len(self.live))
+        self.row(ns, thread, "A", self.count, size)
+
+    def freed(self, ns, thread, address, size):
+        number, allocated = self.live.pop(address)
+        if size != allocated:
+            raise ValueError(
+                f"{size} bytes are freed at {address}, which holds {allocated}"
+            )
+        self.live_bytes -= size
+        self.row(ns, thread, "F", number, size)
+
+    def row(self, ns, thread, op, number, size):
+        thread = self.threads.setdefault(thread, len(self.threads))
+        self.rows.append(f"{ns},{thread},0,{op},{number},{size}\n")
+
+    def print_figures(self, path):
+        print(f"{path}: {self.count} allocations, {len(self.sizes)} distinct sizes")
+        print(f"  peak live: {self.peak_bytes} bytes")
+        print(f"  most blocks live: {self.peak_blocks}")
+        print(f"  live at the end: {self.live_bytes} bytes, {len(self.live)} blocks")
+        print(f"  threads: {len(self.threads)}")
+        print(
+            f"  dropped: {self.dropped_unknown} frees of unknown addresses, "
+            f"{self.dropped_small} events below {self.at_least} bytes; "
+            f"added: {self.added_frees} missed frees",
+            file=sys.stderr,
+        )
+
+
+def compressed(text):
+    """Returns the text as gzip bytes in which there is neither name nor time."""
+    raw = io.BytesIO()
+    with gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
+        packed.write(text.encode("ascii"))
+    return raw.getvalue()
+
+
+def convert(arguments):
+    """Reads a Chrome trace and writes the trace for replay."""
+    events = memory_events(arguments.input, arguments.device)
+    if not events:
+        raise ValueError(f"{arguments.input} has no memory events of the device")
+    converter = Converter(arguments.at_least)
+    for ns, thread, address, size in events:
+        converter.event(ns - events[0][0], thread, address, size)
+    text = "t_ns,thread,stream,op,id,size\n" + "".join(converter.rows)
+    with open(arguments.output, "wb") as output:
+        output.write(compressed(text))
+    converter.print_figures(arguments.output)
+
+
+def byte_count(text):
+    """Returns a number of bytes that is at least 1: empty events never count."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of bytes above 0")
+    return int(text)
+
+
+def parsed_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    stages = parser.add_subparsers(required=True)
+    stage = stages.add_parser("record", help=record.__doc__)
+    stage.add_argument("program", help="convolution or transformer")
+    stage.add_argument("output", help="the Chrome trace to write (JSON)")
+    stage.set_defaults(run=record)
+    stage = stages.add_parser("convert", help=convert.__doc__)
+    stage.add_argument("input", help="a Chrome trace with [memory] events (JSON)")
+    stage.add_argument("output", help="the trace to write (.csv.gz)")
+    stage.add_argument(
+        "--device", type=device_key, default="cpu", help="cpu (default), cuda:0, ..."
+    )
+    stage.add_argument(
+        "--at-least", type=byte_count, default=1, help="bytes; 1 unless told"
+    )
+    stage.set_defaults(run=convert)
+    return parser.parse_args()
+
+
+def main():
+    arguments = parsed_arguments()
+    try:
+        arguments.run(arguments)
+    except KeyError as key:
+        sys.exit(f"record_trace.py: an event of the Chrome trace lacks {key}")
+    except (ImportError, OSError, ValueError) as problem:
+        sys.exit(f"record_trace.py: {problem}")
+
+
+if __name__ == "__main__":
+    main()
