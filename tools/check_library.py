@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """check_library.py - looks at libweir.so from outside: exports, needs, flags.
 
-    tools/check_library.py LIBRARY     prints each finding; status 1 if there is any
+    tools/check_library.py LIBRARY      prints each finding; status 1 if there is any
+    tools/check_library.py --self-test  the canary: each finding is made when it should
 
 Held here: only weir_ names are exported, and all of the public headers' functions are;
 the thread-local block is small enough for the room that the dynamic linker keeps for
@@ -103,9 +104,50 @@ def findings_of(library, headers):
     yield from relocation_findings(output_of("readelf", "-rW", library))
 
 
+# What the tools print for a library that is as it should be; and for each finding, what
+# a broken one has instead.
+NM = "0000 A WEIR_0\n0010 T weir_open@@WEIR_0\n"
+SEGMENTS = "  TLS            0x1 0x2 0x2 0x000000 0x000028 R   0x8\n"
+DYNAMIC = (" 0x1 (NEEDED)  Shared library: [libc.so.6]\n 0x2 (FLAGS)  STATIC_TLS\n"
+           " 0x3 (FLAGS_1)  Flags: NODELETE\n")
+RELOCATION = "0010  0003 R_X86_64_TPOFF64  0\n"
+BROKEN_SYMBOLS = [NM + "0020 T weir__hidden\n", NM + "0020 T helper\n", "",
+                  "0020 T weir_other\n0010 T weir_open\n", "0020 T weir_openly\n"]
+BROKEN_SEGMENTS = [SEGMENTS.replace("0x000028", "0x000048"),
+                   SEGMENTS.replace("0x8\n", "0x1000\n")]
+BROKEN_DYNAMIC = [DYNAMIC.replace("NODELETE", "NOW"), DYNAMIC.replace("STATIC_TLS", ""),
+                  DYNAMIC.replace("libc.so.6", "libz.so.1"),
+                  DYNAMIC + " 0x4 (RUNPATH)  Library runpath: [/x]\n",
+                  DYNAMIC + " 0x4 (TEXTREL)  0x0\n"]
+BROKEN_RELOCATIONS = [RELOCATION.replace("TPOFF64", "DTPMOD64"),
+                      RELOCATION.replace("TPOFF64", "TLSDESC")]
+
+
+def self_test():
+    def in_dynamic(text):
+        return dynamic_findings(text, has_tls=True)
+
+    def in_symbols(text):
+        return symbol_findings(text, {"weir_open"})
+
+    surprises = 0
+    for finder, good, broken in ((in_symbols, NM, BROKEN_SYMBOLS),
+                                 (segment_findings, SEGMENTS, BROKEN_SEGMENTS),
+                                 (in_dynamic, DYNAMIC, BROKEN_DYNAMIC),
+                                 (relocation_findings, RELOCATION, BROKEN_RELOCATIONS)):
+        for text, wanted in [(good, False)] + [(text, True) for text in broken]:
+            if bool(list(finder(text))) != wanted:
+                surprises += 1
+                print(f"{finder.__name__}: {'missed' if wanted else 'wrong'}: {text!r}")
+    print(f"library: {surprises} surprises")
+    return 1 if surprises else 0
+
+
 def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
     if len(arguments) != 1:
-        print("usage: check_library.py LIBRARY", file=sys.stderr)
+        print("usage: check_library.py LIBRARY | --self-test", file=sys.stderr)
         return 2
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     findings = list(findings_of(arguments[0], os.path.join(here, "include", "weir")))
