@@ -82,8 +82,8 @@ weir_status weir__order_sync(weir__order *order, weir__mark mark);
 /* Whether `mark` is in an unreleased capture. */
 bool weir__order_is_captured(weir__order *order, weir__mark mark);
 
-/* The device wait has succeeded that began when *before was sampled: everything marked
- * before is done. */
+/* Waits on the host until all work of the device is done: then everything marked before
+ * is, also what was set aside. */
 weir_status weir__order_device_sync(weir__order *order);
 
 /* For tests. */

@@ -44,6 +44,9 @@ typedef struct WEIR_CAPABILITY weir__mutex {
     uint64_t owner; /* thread number; atomic accesses; for weir__mutex_is_mine */
 } weir__mutex;
 
+/* For one with static storage. */
+#define WEIR__MUTEX_INIT(rank) { PTHREAD_MUTEX_INITIALIZER, rank, 0 }
+
 void weir__mutex_init(weir__mutex *mutex, weir__rank rank);
 void weir__mutex_destroy(weir__mutex *mutex);
 void weir__mutex_lock(weir__mutex *mutex) WEIR_ACQUIRE(mutex);

@@ -139,6 +139,16 @@ weir_status weir__event_record(weir_device *device, weir_event event,
 weir_status weir__event_query(weir_device *device, weir_event event, bool *done);
 weir_status weir__event_sync(weir_device *device, weir_event event);
 weir_status weir__device_sync(weir_device *device);
+weir_status weir__memory_info(weir_device *device, size_t *free_bytes,
+                              size_t *total_bytes);
+weir_status weir__copy(weir_device *device, weir_stream stream,
+                       void *dst, const void *src, size_t bytes);
+weir_status weir__fill(weir_device *device, weir_stream stream,
+                       void *ptr, uint8_t value, size_t bytes);
+weir_status weir__launch(weir_device *device, weir_stream stream,
+                         weir_emulated_kernel kernel, void *argument,
+                         const weir_emulated_range *ranges, size_t count);
+weir_status weir__enable_peer(weir_device *device, weir_device *peer);
 
 static inline weir_stream weir__stream_of(weir_stream stream)
 {

@@ -1,0 +1,472 @@
+/* device.c - the devices that are open, and the way to their primitives.
+ *
+ * One registry for the process: whoever opens a device that is open already gets the
+ * same one, so that all who share a GPU share its clocks. Every primitive passes
+ * through here, is counted, and is refused once the device is lost. */
+#include "device/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+#include "stream_order.h"
+#include "sync.h"
+
+#define ORDINALS 16
+#define DEFAULT_MEMORY_BYTES ((size_t)32 << 30)
+
+static weir__mutex registry_lock = WEIR__MUTEX_INIT(WEIR__RANK_REGISTRY);
+static weir_device *registry; /* guarded by registry_lock */
+
+/* ---- opening ---- */
+
+typedef struct device_name {
+    bool cuda;
+    int32_t ordinal;
+} device_name;
+
+/* Reads "kind" or "kind:N"; false if `text` is neither. */
+static bool name_has_kind(const char *text, const char *kind, int32_t *ordinal)
+{
+    size_t length = strlen(kind);
+    *ordinal = 0;
+    if (strncmp(text, kind, length) != 0)
+        return false;
+    text += length;
+    if (*text == '\0')
+        return true;
+    if (*text++ != ':' || *text < '0' || *text > '9')
+        return false;
+    char *end;
+    unsigned long number = strtoul(text, &end, 10);
+    if (*end != '\0' || number >= ORDINALS)
+        return false;
+    *ordinal = (int32_t)number;
+    return true;
+}
+
+/* The CUDA module is not part of this version, so "auto" is the emulated device. */
+static weir_status name_parse(const char *text, device_name *out)
+{
+    *out = (device_name){ .cuda = false, .ordinal = 0 };
+    if (strcmp(text, "auto") == 0 || name_has_kind(text, "emulated", &out->ordinal))
+        return WEIR_OK;
+    out->cuda = true;
+    if (name_has_kind(text, "cuda", &out->ordinal))
+        return WEIR_OK;
+    return weir__fail(WEIR_INVALID_ARGUMENT,
+                      "no device is called \"%.40s\": try auto, emulated, emulated:1 "
+                      "(to %d) or cuda:0",
+                      text, ORDINALS - 1);
+}
+
+static bool emulated_options_equal(const weir_emulated_options *a,
+                                   const weir_emulated_options *b)
+{
+    return a->memory_bytes == b->memory_bytes && a->scheduler == b->scheduler &&
+           a->seed == b->seed && a->choose == b->choose &&
+           a->choose_context == b->choose_context && a->no_ledger == b->no_ledger &&
+           a->on_finding == b->on_finding && a->finding_context == b->finding_context;
+}
+
+static weir_status options_read(const weir_device_options *from,
+                                weir_device_options *options,
+                                weir_emulated_options *emulated)
+{
+    weir_status status = weir__read_options(from, options, sizeof *options,
+                                            "device options");
+    if (status != WEIR_OK)
+        return status;
+    status = weir__read_options(options->emulated, emulated, sizeof *emulated,
+                                "emulated options");
+    if (status != WEIR_OK)
+        return status;
+    if (emulated->memory_bytes == 0)
+        emulated->memory_bytes = DEFAULT_MEMORY_BYTES;
+    if ((unsigned)emulated->scheduler > WEIR_EMULATED_NO_WORK)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "%d is no scheduler",
+                          (int)emulated->scheduler);
+    return WEIR_OK;
+}
+
+static weir_device *registry_find(const char *name)
+{
+    for (weir_device *device = registry; device != NULL; device = device->next) {
+        if (strcmp(device->name, name) == 0)
+            return device;
+    }
+    return NULL;
+}
+
+/* Everything but the registry. Undone by device_free. */
+static void device_free(weir_device *device)
+{
+    if (device->order != NULL)
+        weir__order_destroy(device->order);
+    if (device->ops != NULL)
+        device->ops->close(device->self);
+    weir__host_free(device);
+}
+
+static weir_status device_make(const char *name, int32_t ordinal,
+                               const weir_device_options *options,
+                               const weir_emulated_options *emulated,
+                               weir_device **out)
+{
+    weir_device *device = weir__host_alloc(sizeof *device);
+    if (device == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a device");
+    memset(device, 0, sizeof *device);
+    atomic_init(&device->references, 1);
+    atomic_init(&device->lost, false);
+    for (int call = 0; call < WEIR__CALL_COUNT; call++)
+        atomic_init(&device->calls[call], 0);
+    snprintf(device->name, sizeof device->name, "%s", name);
+    device->emulated_options = *emulated;
+    device->options = *options;
+    device->options.emulated = &device->emulated_options;
+
+    weir_status status = weir__emulated_open(ordinal, &device->emulated_options,
+                                             &device->ops, &device->self);
+    if (status == WEIR_OK)
+        status = weir__order_create(device, options->eager, &device->order);
+    if (status != WEIR_OK) {
+        device_free(device);
+        return status;
+    }
+    *out = device;
+    return WEIR_OK;
+}
+
+/* The device in the registry gets one more reference, if `from` does not contradict. */
+static weir_status device_reopen(weir_device *device, const weir_device_options *from,
+                                 const weir_device_options *options,
+                                 const weir_emulated_options *emulated)
+{
+    bool same = from == NULL ||
+                (options->eager == device->options.eager &&
+                 (options->emulated == NULL ||
+                  emulated_options_equal(emulated, &device->emulated_options)));
+    if (!same)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "%s is open already, with other options", device->name);
+    weir_device_ref(device);
+    return WEIR_OK;
+}
+
+weir_status weir_device_open(const char *name, const weir_device_options *from,
+                             weir_device **out)
+{
+    if (out == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
+    *out = NULL;
+    weir_status status = weir__enter();
+    if (status != WEIR_OK)
+        return status;
+    if (name == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the device's name is null");
+
+    device_name which;
+    weir_device_options options;
+    weir_emulated_options emulated;
+    status = name_parse(name, &which);
+    if (status != WEIR_OK)
+        return status;
+    status = options_read(from, &options, &emulated);
+    if (status != WEIR_OK)
+        return status;
+    if (which.cuda)
+        return weir__fail(WEIR_NOT_SUPPORTED,
+                          "cuda:%d cannot be opened: this build of Weir has no CUDA "
+                          "module yet; \"emulated\" works everywhere",
+                          (int)which.ordinal);
+    weir__watch_forks();
+
+    char full_name[sizeof ((weir_device *)0)->name];
+    snprintf(full_name, sizeof full_name, "emulated:%d", (int)which.ordinal);
+
+    /* The device is made under the lock: two threads that open the same one at the
+     * same time get the same one, and nothing made here can come back here. */
+    weir__mutex_lock(&registry_lock);
+    weir_device *device = registry_find(full_name);
+    if (device != NULL) {
+        status = device_reopen(device, from, &options, &emulated);
+    } else {
+        status = device_make(full_name, which.ordinal, &options, &emulated, &device);
+        if (status == WEIR_OK) {
+            device->next = registry;
+            registry = device;
+        }
+    }
+    weir__mutex_unlock(&registry_lock);
+    if (status == WEIR_OK)
+        *out = device;
+    return status;
+}
+
+weir_device *weir_device_ref(weir_device *device)
+{
+    size_t before = atomic_fetch_add(&device->references, 1);
+    WEIR_CHECK(before != 0, "referenced after the last unref");
+    return device;
+}
+
+static void registry_remove(weir_device *device)
+{
+    weir_device **link = &registry;
+    while (*link != device)
+        link = &(*link)->next;
+    *link = device->next;
+}
+
+void weir_device_unref(weir_device *device)
+{
+    if (device == NULL || weir__is_forked())
+        return;
+    /* Under the lock, so that nobody opens what is on its way out. */
+    weir__mutex_lock(&registry_lock);
+    size_t before = atomic_fetch_sub(&device->references, 1);
+    WEIR_CHECK(before != 0, "unreferenced too often");
+    if (before == 1)
+        registry_remove(device);
+    weir__mutex_unlock(&registry_lock);
+    if (before == 1)
+        device_free(device);
+}
+
+/* ---- questions ---- */
+
+static weir_status check_device(weir_device *device)
+{
+    weir_status status = weir__enter();
+    if (status != WEIR_OK)
+        return status;
+    if (device == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the device is null");
+    return WEIR_OK;
+}
+
+weir_status weir_device_get_properties(weir_device *device,
+                                       weir_device_properties *out)
+{
+    weir_status status = check_device(device);
+    if (status != WEIR_OK)
+        return status;
+    weir_device_properties properties = { .struct_size = sizeof properties };
+    device->ops->properties(device->self, &properties);
+    properties.name = device->name;
+    properties.lost = weir__device_is_lost(device);
+    return weir__fill_out(out, &properties, sizeof properties);
+}
+
+weir_status weir_device_get_calls(weir_device *device, weir_device_calls *out)
+{
+    weir_status status = check_device(device);
+    if (status != WEIR_OK)
+        return status;
+    weir_device_calls calls = {
+        .struct_size = sizeof calls,
+#define X(name) .name = atomic_load(&device->calls[WEIR__CALL_##name]),
+        WEIR_DEVICE_CALL_MAP(X)
+#undef X
+    };
+    return weir__fill_out(out, &calls, sizeof calls);
+}
+
+/* ---- the primitives ---- */
+
+/* Before each: false (with the reason recorded) if the device is lost. */
+static bool may_call(weir_device *device, weir__call call)
+{
+    if (weir__device_is_lost(device)) {
+        weir__fail(WEIR_DEVICE_LOST, "%s is lost", device->name);
+        return false;
+    }
+    atomic_fetch_add_explicit(&device->calls[call], 1, memory_order_relaxed);
+    weir__yield();
+    return true;
+}
+
+/* After each: remembers a loss. */
+static weir_status seen(weir_device *device, weir_status status)
+{
+    if (status == WEIR_DEVICE_LOST)
+        atomic_store(&device->lost, true);
+    return status;
+}
+
+#define CALL(device, name, ...)                                                  \
+    (may_call(device, WEIR__CALL_##name)                                         \
+         ? seen(device, (device)->ops->name((device)->self, __VA_ARGS__))        \
+         : WEIR_DEVICE_LOST)
+
+weir_status weir__malloc(weir_device *device, size_t bytes, void **out)
+{
+    return CALL(device, malloc, bytes, out);
+}
+
+weir_status weir__free(weir_device *device, void *ptr)
+{
+    return CALL(device, free, ptr);
+}
+
+weir_status weir__host_malloc(weir_device *device, size_t bytes, size_t alignment,
+                              void **out)
+{
+    return CALL(device, host_malloc, bytes, alignment, out);
+}
+
+weir_status weir__host_free_device(weir_device *device, void *ptr)
+{
+    return CALL(device, host_free, ptr);
+}
+
+weir_status weir__stream_create(weir_device *device, bool blocking, weir_stream *out)
+{
+    return CALL(device, stream_create, blocking, out);
+}
+
+weir_status weir__stream_destroy(weir_device *device, weir_stream stream)
+{
+    return CALL(device, stream_destroy, stream);
+}
+
+weir_status weir__stream_get_id(weir_device *device, weir_stream stream, uint64_t *out)
+{
+    return CALL(device, stream_get_id, weir__stream_of(stream), out);
+}
+
+weir_status weir__stream_get_flags(weir_device *device, weir_stream stream,
+                                   bool *blocking)
+{
+    return CALL(device, stream_get_flags, weir__stream_of(stream), blocking);
+}
+
+weir_status weir__stream_is_capturing(weir_device *device, weir_stream stream,
+                                      bool *out)
+{
+    return CALL(device, stream_is_capturing, weir__stream_of(stream), out);
+}
+
+weir_status weir__stream_sync(weir_device *device, weir_stream stream)
+{
+    return CALL(device, stream_sync, weir__stream_of(stream));
+}
+
+weir_status weir__stream_query(weir_device *device, weir_stream stream, bool *done)
+{
+    return CALL(device, stream_query, weir__stream_of(stream), done);
+}
+
+weir_status weir__stream_wait_event(weir_device *device, weir_stream stream,
+                                    weir_event event)
+{
+    return CALL(device, stream_wait_event, weir__stream_of(stream), event);
+}
+
+weir_status weir__event_create(weir_device *device, weir_event *out)
+{
+    return CALL(device, event_create, out);
+}
+
+weir_status weir__event_destroy(weir_device *device, weir_event event)
+{
+    return CALL(device, event_destroy, event);
+}
+
+weir_status weir__event_record(weir_device *device, weir_event event,
+                               weir_stream stream)
+{
+    return CALL(device, event_record, event, weir__stream_of(stream));
+}
+
+weir_status weir__event_query(weir_device *device, weir_event event, bool *done)
+{
+    return CALL(device, event_query, event, done);
+}
+
+weir_status weir__event_sync(weir_device *device, weir_event event)
+{
+    return CALL(device, event_sync, event);
+}
+
+weir_status weir__device_sync(weir_device *device)
+{
+    if (!may_call(device, WEIR__CALL_device_sync))
+        return WEIR_DEVICE_LOST;
+    return seen(device, device->ops->device_sync(device->self));
+}
+
+weir_status weir__memory_info(weir_device *device, size_t *free_bytes,
+                              size_t *total_bytes)
+{
+    return CALL(device, memory_info, free_bytes, total_bytes);
+}
+
+weir_status weir__copy(weir_device *device, weir_stream stream,
+                       void *dst, const void *src, size_t bytes)
+{
+    return CALL(device, copy, weir__stream_of(stream), dst, src, bytes);
+}
+
+weir_status weir__fill(weir_device *device, weir_stream stream,
+                       void *ptr, uint8_t value, size_t bytes)
+{
+    return CALL(device, fill, weir__stream_of(stream), ptr, value, bytes);
+}
+
+weir_status weir__launch(weir_device *device, weir_stream stream,
+                         weir_emulated_kernel kernel, void *argument,
+                         const weir_emulated_range *ranges, size_t count)
+{
+    return CALL(device, launch, weir__stream_of(stream), kernel, argument, ranges,
+                count);
+}
+
+weir_status weir__enable_peer(weir_device *device, weir_device *peer)
+{
+    return CALL(device, enable_peer, peer->self);
+}
+
+/* ---- public calls that are a primitive each ---- */
+
+weir_status weir_device_memory(weir_device *device, size_t *free_bytes,
+                               size_t *total_bytes)
+{
+    size_t free_now = 0, total = 0;
+    weir_status status = check_device(device);
+    if (status == WEIR_OK && (free_bytes == NULL || total_bytes == NULL))
+        status = weir__fail(WEIR_INVALID_ARGUMENT, "an out parameter is null");
+    if (status == WEIR_OK)
+        status = weir__memory_info(device, &free_now, &total);
+    if (status != WEIR_OK)
+        free_now = total = 0;
+    if (free_bytes != NULL)
+        *free_bytes = free_now;
+    if (total_bytes != NULL)
+        *total_bytes = total;
+    return status;
+}
+
+weir_status weir_device_enable_peer(weir_device *device, weir_device *peer)
+{
+    weir_status status = check_device(device);
+    if (status != WEIR_OK)
+        return status;
+    if (peer == NULL || peer == device)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the peer is %s",
+                          peer == NULL ? "null" : "the device itself");
+    if (peer->ops != device->ops)
+        return weir__fail(WEIR_NOT_SUPPORTED, "%s and %s cannot reach each other",
+                          device->name, peer->name);
+    return weir__enable_peer(device, peer);
+}
+
+weir_status weir_device_sync(weir_device *device)
+{
+    weir_status status = check_device(device);
+    if (status != WEIR_OK)
+        return status;
+    return weir__order_device_sync(device->order);
+}

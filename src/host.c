@@ -1,0 +1,66 @@
+/* host.c - the library's own host memory.
+ *
+ * Everything the library keeps for itself comes from here, so that test builds can make
+ * any single allocation fail and can count what was not freed. */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "internal.h"
+
+#ifdef WEIR_TESTING
+static atomic_uint_least64_t calls;
+static atomic_uint_least64_t fail_at;
+static atomic_bool fail_lasting;
+static atomic_size_t live;
+
+void weir__host_fail_at(uint64_t nth, bool lasting)
+{
+    atomic_store(&fail_lasting, lasting);
+    atomic_store(&calls, 0);
+    atomic_store(&fail_at, nth);
+}
+
+uint64_t weir__host_calls(void)
+{
+    return atomic_load(&calls);
+}
+
+size_t weir__host_live(void)
+{
+    return atomic_load(&live);
+}
+
+static bool must_fail(void)
+{
+    uint64_t call = atomic_fetch_add(&calls, 1) + 1;
+    uint64_t nth = atomic_load(&fail_at);
+    return nth != 0 && (call == nth || (call > nth && atomic_load(&fail_lasting)));
+}
+
+void *weir__host_alloc(size_t bytes)
+{
+    if (must_fail())
+        return NULL;
+    void *ptr = malloc(bytes);
+    if (ptr != NULL)
+        atomic_fetch_add(&live, 1);
+    return ptr;
+}
+
+void weir__host_free(void *ptr)
+{
+    if (ptr != NULL)
+        atomic_fetch_sub(&live, 1);
+    free(ptr);
+}
+#else
+void *weir__host_alloc(size_t bytes)
+{
+    return malloc(bytes);
+}
+
+void weir__host_free(void *ptr)
+{
+    free(ptr);
+}
+#endif

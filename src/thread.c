@@ -1,0 +1,94 @@
+/* thread.c - what Weir knows about the calling thread, and whether this process is a
+ * fork's child.
+ *
+ * One small block of thread-local storage for the whole library: it is initial-exec, and
+ * a library that is loaded late finds little room for that kind. What is larger (the
+ * last error) is on the heap, and freed when the thread ends. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "internal.h"
+#include "sync.h"
+
+static _Thread_local weir__thread this_thread;
+static atomic_uint_least64_t thread_count;
+static atomic_bool forked;
+
+weir__thread *weir__thread_self(void)
+{
+    if (this_thread.number == 0)
+        this_thread.number = atomic_fetch_add(&thread_count, 1) + 1;
+    return &this_thread;
+}
+
+static void child_after_fork(void)
+{
+    atomic_store(&forked, true);
+}
+
+static void watch(void)
+{
+    (void)pthread_atfork(NULL, NULL, child_after_fork);
+}
+
+void weir__watch_forks(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, watch);
+}
+
+bool weir__is_forked(void)
+{
+    return atomic_load_explicit(&forked, memory_order_relaxed); /* set once, alone */
+}
+
+weir_status weir__enter(void)
+{
+    if (weir__is_forked())
+        return weir__fail(WEIR_FORKED, "a fork's child cannot use its parent's devices");
+    weir__yield();
+    return WEIR_OK;
+}
+
+weir_status weir__fill_out(void *out, const void *from, size_t known)
+{
+    size_t size;
+    if (out == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
+    memcpy(&size, out, sizeof size);
+    if (size <= sizeof size)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "struct_size is not set");
+
+    size_t common = size < known ? size : known;
+    unsigned char *to = out;
+    memcpy(to + sizeof size, (const unsigned char *)from + sizeof size,
+           common - sizeof size);
+    memset(to + common, 0, size - common);
+    return WEIR_OK;
+}
+
+weir_status weir__read_options(const void *from, void *out, size_t known,
+                               const char *what)
+{
+    size_t size = known;
+    memset(out, 0, known);
+    memcpy(out, &size, sizeof size);
+    if (from == NULL)
+        return WEIR_OK;
+
+    memcpy(&size, from, sizeof size);
+    if (size <= sizeof size)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "struct_size of %s is not set", what);
+    const unsigned char *bytes = from;
+    for (size_t i = known; i < size; i++) {
+        if (bytes[i] != 0)
+            return weir__fail(WEIR_NOT_SUPPORTED,
+                              "%s ask for something that this version does not know",
+                              what);
+    }
+    size_t common = size < known ? size : known;
+    memcpy((unsigned char *)out + sizeof size, bytes + sizeof size,
+           common - sizeof size);
+    return WEIR_OK;
+}
