@@ -36,14 +36,10 @@ run_tests() {
     WEIR_BOUND=$bound "${fixed[@]}" ctest --test-dir "build/$preset" -j "$jobs" \
         --timeout "$limit" --output-on-failure --no-tests=error \
         --output-junit tests.xml || status=$?
-    report_bounds "$preset"
+    /usr/bin/python3 tools/check_bounds.py \
+        "build/$preset/Testing/Temporary/LastTest.log" "$bound" || status=1
     report_count "$preset" "$bound"
     return "$status"
-}
-
-# Tests print `bound: WHAT NUMBER` for each bound that they ran at.
-report_bounds() {
-    grep -h '^bound: ' "build/$1/Testing/Temporary/LastTest.log" | sort -u || true
 }
 
 # count_of PRESET tests|failures|skipped: from the last run; 0 if there was none.

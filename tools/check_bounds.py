@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""check_bounds.py - holds the tests to the bounds that they once ran at.
+
+    tools/check_bounds.py LOG quick|full   prints the bounds in a log of ctest, and each
+                                           finding; status 1 if there is any
+    tools/check_bounds.py --self-test      the canary
+
+A test prints `bound: NAME NUMBER` for each bound that it ran at: programs, seeds, points
+of a sweep. tests/bounds.txt keeps them, one `NAME QUICK FULL` in a line. A bound may only
+grow: below its record, or not printed at all, it is a finding, and so is one without a
+record. A change that raises a bound raises its record.
+"""
+import os
+import re
+import sys
+
+KINDS = {"quick": 0, "full": 1}
+
+
+def read_record(text):
+    record = {}
+    for line in text.splitlines():
+        words = line.split("#")[0].split()
+        if words:
+            record[words[0]] = (int(words[1]), int(words[2]))
+    return record
+
+
+def read_log(text):
+    """The largest number for each name: a program may say it once for each part."""
+    seen = {}
+    for name, number in re.findall(r"^bound: (\S+) (\d+)$", text, re.MULTILINE):
+        seen[name] = max(int(number), seen.get(name, 0))
+    return seen
+
+
+def findings_of(record, seen, kind):
+    for name, least in sorted(record.items()):
+        if name not in seen:
+            yield f"{name} did not run; its {kind} bound is {least[KINDS[kind]]}"
+        elif seen[name] < least[KINDS[kind]]:
+            yield f"{name} ran {seen[name]}; its {kind} bound is {least[KINDS[kind]]}"
+    for name in sorted(set(seen) - set(record)):
+        yield f"{name} ran {seen[name]} and has no record in tests/bounds.txt"
+
+
+def self_test():
+    record = read_record("# all\nseeds 10 100 # of programs\n\n")
+    cases = [("quick", "bound: seeds 10\n", 0), ("quick", "bound: seeds 11\n", 0),
+             ("quick", "bound: seeds 9\n", 1), ("full", "bound: seeds 99\n", 1),
+             ("full", "bound: seeds 9\nbound: seeds 100\n", 0), ("quick", "", 1),
+             ("quick", "bound: seeds 10\nbound: others 1\n", 1)]
+    surprises = 0
+    for kind, log, wanted in cases:
+        found = list(findings_of(record, read_log(log), kind))
+        if len(found) != wanted:
+            surprises += 1
+            print(f"{kind} {log!r} gave {found}")
+    print(f"bounds: {len(cases)} canaries, {surprises} surprises")
+    return 1 if surprises else 0
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
+    if len(arguments) != 2 or arguments[1] not in KINDS:
+        print("usage: check_bounds.py LOG quick|full | --self-test", file=sys.stderr)
+        return 2
+    top = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    with open(os.path.join(top, "tests", "bounds.txt"), encoding="utf-8") as file:
+        record = read_record(file.read())
+    with open(arguments[0], encoding="utf-8", errors="replace") as file:
+        seen = read_log(file.read())
+    for name, number in sorted(seen.items()):
+        print(f"bound: {name} {number}")
+    findings = list(findings_of(record, seen, arguments[1]))
+    for finding in findings:
+        print(f"bounds: {finding}")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
