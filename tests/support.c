@@ -1,0 +1,468 @@
+/* support.c - see support.h. */
+#include "support.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* ---- bounds and seeds ---- */
+
+static atomic_uint_least64_t seed_in_use;
+
+uint64_t support_bound(const char *what, uint64_t quick, uint64_t full)
+{
+    const char *wish = getenv("WEIR_BOUND");
+    uint64_t bound = wish != NULL && strcmp(wish, "full") == 0 ? full : quick;
+    printf("bound: %s = %" PRIu64 "\n", what, bound);
+    fflush(stdout);
+    return bound;
+}
+
+void support_use_seed(uint64_t seed)
+{
+    atomic_store(&seed_in_use, seed);
+}
+
+uint64_t support_seed(uint64_t index)
+{
+    const char *wish = getenv("WEIR_SEED");
+    uint64_t seed = wish != NULL ? strtoull(wish, NULL, 0) + index : index;
+    support_use_seed(seed);
+    return seed;
+}
+
+uint64_t support_seed_in_use(void)
+{
+    return atomic_load(&seed_in_use);
+}
+
+uint64_t support_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+uint64_t support_random_below(uint64_t *state, uint64_t n)
+{
+    return support_random(state) % n;
+}
+
+uint64_t support_random_between(uint64_t *state, uint64_t least, uint64_t most)
+{
+    return least + support_random_below(state, most - least + 1);
+}
+
+/* ---- claims ---- */
+
+/* cmocka leaves a failed test by a long jump, which only its own thread can take. */
+static pthread_t test_thread;
+static bool test_thread_is_known;
+
+static void note_test_thread(void)
+{
+    if (!test_thread_is_known) {
+        test_thread = pthread_self();
+        test_thread_is_known = true;
+    }
+}
+
+static _Noreturn void leave(const char *file, int line)
+{
+    fflush(stdout);
+    if (test_thread_is_known && !pthread_equal(test_thread, pthread_self())) {
+        fprintf(stderr, "  (not on the test's own thread: stopping)\n");
+        abort();
+    }
+    _fail(file, line);
+    abort(); /* not reached */
+}
+
+static void print_place(const char *file, int line)
+{
+    weir_error error = weir_last_error();
+    fprintf(stderr, "  %s:%d: seed %" PRIu64 " (WEIR_SEED repeats it)\n", file, line,
+            support_seed_in_use());
+    if (error.status != WEIR_OK)
+        fprintf(stderr, "  weir said last: %s: %s\n",
+                weir_status_string(error.status), error.message);
+}
+
+void support_fail(const char *words, const char *file, int line)
+{
+    fprintf(stderr, "  does not hold: %s\n", words);
+    print_place(file, line);
+    leave(file, line);
+}
+
+void support_must_answer(weir_status wanted, weir_status got, const char *call,
+                         const char *file, int line)
+{
+    if (wanted == got)
+        return;
+    fprintf(stderr, "  %s\n  answered \"%s\", not \"%s\"\n", call,
+            weir_status_string(got), weir_status_string(wanted));
+    print_place(file, line);
+    leave(file, line);
+}
+
+void support_must_equal(uint64_t a, uint64_t b, const char *a_words,
+                        const char *b_words, const char *file, int line)
+{
+    if (a == b)
+        return;
+    fprintf(stderr, "  %s is %" PRIu64 ", %s is %" PRIu64 "\n", a_words, a, b_words, b);
+    print_place(file, line);
+    leave(file, line);
+}
+
+/* ---- contents ---- */
+
+#define STAMP_WHOLE_BYTES ((size_t)8 << 20)
+#define STAMP_PAGE_BYTES  ((size_t)4096)
+#define STAMP_STEP_BYTES  ((size_t)16 << 20)
+
+/* What one kernel is to do. Jobs that have run are used again; all are freed with
+ * the last device, also those whose kernel never ran. */
+typedef struct stamp_job {
+    struct stamp_job *next_free;
+    struct stamp_job *next_made;
+    const void *ptr;
+    size_t bytes;
+    uint64_t key;
+} stamp_job;
+
+static pthread_mutex_t stamp_lock = PTHREAD_MUTEX_INITIALIZER;
+static stamp_job *stamp_free; /* guarded by stamp_lock */
+static stamp_job *stamp_made; /* likewise */
+static atomic_uint_least64_t stamp_errors;
+
+static stamp_job *stamp_job_take(const void *ptr, size_t bytes, uint64_t key)
+{
+    pthread_mutex_lock(&stamp_lock);
+    stamp_job *job = stamp_free;
+    if (job != NULL) {
+        stamp_free = job->next_free;
+    } else {
+        job = malloc(sizeof *job);
+        must(job != NULL);
+        job->next_made = stamp_made;
+        stamp_made = job;
+    }
+    pthread_mutex_unlock(&stamp_lock);
+    job->ptr = ptr;
+    job->bytes = bytes;
+    job->key = key;
+    return job;
+}
+
+static void stamp_job_done(stamp_job *job)
+{
+    pthread_mutex_lock(&stamp_lock);
+    job->next_free = stamp_free;
+    stamp_free = job;
+    pthread_mutex_unlock(&stamp_lock);
+}
+
+static void stamp_jobs_free(void)
+{
+    while (stamp_made != NULL) {
+        stamp_job *job = stamp_made;
+        stamp_made = job->next_made;
+        free(job);
+    }
+    stamp_free = NULL;
+}
+
+/* The pattern: a word per eight bytes, each with its place in it. */
+static uint64_t stamp_word(uint64_t key, size_t offset)
+{
+    return (key ^ UINT64_C(0x5bd1e9955bd1e995)) + offset * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static void stamp_write(unsigned char *base, size_t from, size_t to, uint64_t key)
+{
+    for (size_t at = from; at < to; at += 8) {
+        uint64_t word = stamp_word(key, at);
+        memcpy(base + at, &word, to - at < 8 ? to - at : 8);
+    }
+}
+
+/* The offset of the first wrong word, or `to`. */
+static size_t stamp_compare(const unsigned char *base, size_t from, size_t to,
+                            uint64_t key)
+{
+    for (size_t at = from; at < to; at += 8) {
+        uint64_t word = stamp_word(key, at);
+        if (memcmp(base + at, &word, to - at < 8 ? to - at : 8) != 0)
+            return at;
+    }
+    return to;
+}
+
+/* The next part of a block that carries the pattern, from *from on: writes its ends, and
+ * answers false where there is no more. */
+static bool stamp_next_part(size_t bytes, size_t *from, size_t *to)
+{
+    if (*to >= bytes)
+        return false;
+    if (bytes <= STAMP_WHOLE_BYTES) {
+        *from = 0;
+        *to = bytes;
+        return true;
+    }
+    size_t last = (bytes - STAMP_PAGE_BYTES) / 8 * 8;
+    *from = *to == 0 ? 0 : *from + STAMP_STEP_BYTES;
+    if (*from >= last) {
+        *from = last;
+        *to = bytes;
+    } else {
+        *to = *from + STAMP_PAGE_BYTES;
+    }
+    return true;
+}
+
+static void stamp_kernel(void *argument, void *const views[])
+{
+    stamp_job *job = argument;
+    for (size_t from = 0, to = 0; stamp_next_part(job->bytes, &from, &to);)
+        stamp_write(views[0], from, to, job->key);
+    stamp_job_done(job);
+}
+
+static void check_stamp_kernel(void *argument, void *const views[])
+{
+    stamp_job *job = argument;
+    for (size_t from = 0, to = 0; stamp_next_part(job->bytes, &from, &to);) {
+        size_t wrong = stamp_compare(views[0], from, to, job->key);
+        if (wrong == to)
+            continue;
+        if (atomic_fetch_add(&stamp_errors, 1) < 8)
+            fprintf(stderr, "  damaged: block %p of %zu bytes, key %" PRIx64
+                            ", at offset %zu; seed %" PRIu64 "\n",
+                    job->ptr, job->bytes, job->key, wrong, support_seed_in_use());
+        break;
+    }
+    stamp_job_done(job);
+}
+
+static weir_status launch_job(weir_device *device, weir_stream stream, void *ptr,
+                              size_t bytes, uint64_t key, weir_emulated_kernel kernel,
+                              weir_emulated_access access)
+{
+    weir_emulated_range range = { ptr, bytes, access };
+    stamp_job *job = stamp_job_take(ptr, bytes, key);
+    weir_status status = weir_emulated_launch(device, stream, kernel, job, &range, 1);
+    if (status != WEIR_OK)
+        stamp_job_done(job);
+    return status;
+}
+
+weir_status try_stamp(weir_device *device, weir_stream stream, void *ptr, size_t bytes,
+                      uint64_t key)
+{
+    return launch_job(device, stream, ptr, bytes, key, stamp_kernel,
+                      WEIR_EMULATED_WRITE);
+}
+
+weir_status try_check_stamp(weir_device *device, weir_stream stream, void *ptr,
+                            size_t bytes, uint64_t key)
+{
+    return launch_job(device, stream, ptr, bytes, key, check_stamp_kernel,
+                      WEIR_EMULATED_READ);
+}
+
+void stamp(weir_device *device, weir_stream stream, void *ptr, size_t bytes,
+           uint64_t key)
+{
+    if (bytes != 0)
+        must_ok(try_stamp(device, stream, ptr, bytes, key));
+}
+
+void check_stamp(weir_device *device, weir_stream stream, void *ptr, size_t bytes,
+                 uint64_t key)
+{
+    if (bytes != 0)
+        must_ok(try_check_stamp(device, stream, ptr, bytes, key));
+}
+
+uint64_t take_stamp_errors(void)
+{
+    return atomic_exchange(&stamp_errors, 0);
+}
+
+/* ---- devices ---- */
+
+static size_t devices_open;
+static size_t host_live_before;
+
+weir_device *open_with(const char *name, const weir_device_options *options)
+{
+    note_test_thread();
+    if (devices_open == 0) {
+        /* A failure first: its record stays with the thread, and is no leak. */
+        weir_device *none;
+        must_answer(WEIR_INVALID_ARGUMENT, weir_device_open("no device", NULL, &none));
+        host_live_before = weir__host_live();
+        (void)take_stamp_errors();
+    }
+    weir_device *device;
+    must_ok(weir_device_open(name, options, &device));
+    devices_open++;
+    return device;
+}
+
+weir_device *open_emulated(weir_emulated_scheduler scheduler, uint64_t seed)
+{
+    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
+    emulated.memory_bytes = (size_t)4 << 30;
+    emulated.scheduler = scheduler;
+    emulated.seed = seed;
+    weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
+    options.emulated = &emulated;
+    support_use_seed(seed);
+    return open_with("emulated:0", &options);
+}
+
+weir_device *open_stepped(uint64_t seed)
+{
+    return open_emulated(WEIR_EMULATED_STEPPED, seed);
+}
+
+weir_device *open_threads(void)
+{
+    return open_emulated(WEIR_EMULATED_THREADS, support_seed_in_use());
+}
+
+size_t device_free_bytes(weir_device *device)
+{
+    size_t free_bytes, total_bytes;
+    must_ok(weir_device_memory(device, &free_bytes, &total_bytes));
+    return free_bytes;
+}
+
+void must_be_quiet(weir_device *device)
+{
+    weir_emulated_finding finding = { .struct_size = sizeof finding };
+    size_t count = weir_emulated_findings(device);
+    for (size_t i = 0; i < count && i < 8; i++) {
+        if (weir_emulated_get_finding(device, i, &finding) == WEIR_OK)
+            fprintf(stderr, "  the ledger found: %s\n", finding.message);
+    }
+    must_equal(count, 0);
+}
+
+void close_emulated(weir_device *device)
+{
+    must_ok(weir_device_sync(device));
+    must_be_quiet(device);
+    must_equal(take_stamp_errors(), 0);
+    size_t free_bytes, total_bytes;
+    must_ok(weir_device_memory(device, &free_bytes, &total_bytes));
+    must_equal(free_bytes, total_bytes);
+    close_anyhow(device);
+    if (devices_open == 0)
+        must_equal(weir__host_live(), host_live_before);
+}
+
+void close_anyhow(weir_device *device)
+{
+    weir_device_unref(device);
+    if (--devices_open == 0)
+        stamp_jobs_free();
+}
+
+weir_stream make_stream(weir_device *device, weir_stream_kind kind)
+{
+    weir_stream stream;
+    must_ok(weir_stream_create(device, kind, &stream));
+    return stream;
+}
+
+void end_stream(weir_device *device, weir_stream stream)
+{
+    must_ok(weir_stream_destroy(device, stream));
+}
+
+void *take(weir_resource *mr, weir_stream stream, size_t bytes)
+{
+    void *ptr;
+    must_ok(weir_allocate(mr, stream, bytes, WEIR_ALIGNMENT, &ptr));
+    must((ptr == NULL) == (bytes == 0));
+    return ptr;
+}
+
+void give(weir_resource *mr, weir_stream stream, void *ptr, size_t bytes)
+{
+    must(weir_deallocate(mr, stream, ptr, bytes, WEIR_ALIGNMENT));
+}
+
+weir_resource_statistics statistics_of(weir_resource *mr)
+{
+    weir_resource_statistics statistics = { .struct_size = sizeof statistics };
+    must_ok(weir_resource_get_statistics(mr, &statistics));
+    return statistics;
+}
+
+weir_device_calls calls_of(weir_device *device)
+{
+    weir_device_calls calls = { .struct_size = sizeof calls };
+    must_ok(weir_device_get_calls(device, &calls));
+    return calls;
+}
+
+void plan_fault(weir_device *device, const char *kind, uint64_t nth, bool lasting,
+                weir_status status)
+{
+    weir_emulated_fault fault = {
+        .struct_size = sizeof fault,
+        .kinds = kind == NULL ? 0 : weir_emulated_call_bit(kind),
+        .nth = nth,
+        .lasting = lasting,
+        .status = status,
+    };
+    must(kind == NULL || fault.kinds != 0);
+    must_ok(weir_emulated_set_fault(device, nth == 0 ? NULL : &fault));
+}
+
+/* ---- misuse ---- */
+
+static pthread_mutex_t misuse_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void log_misuse(void *context, const weir_misuse *misuse)
+{
+    misuse_log *log = context;
+    pthread_mutex_lock(&misuse_lock);
+    log->count++;
+    log->kind = misuse->kind;
+    log->ptr = misuse->ptr;
+    log->bytes = misuse->bytes;
+    snprintf(log->message, sizeof log->message, "%s", misuse->message);
+    pthread_mutex_unlock(&misuse_lock);
+}
+
+void misuse_begin(misuse_log *log)
+{
+    memset(log, 0, sizeof *log);
+    weir_set_misuse_handler(log_misuse, log);
+}
+
+void misuse_end(void)
+{
+    weir_set_misuse_handler(NULL, NULL);
+}
+
+void must_be_misuse(misuse_log *log, weir_misuse_kind kind, const void *ptr)
+{
+    must_equal(log->count, 1);
+    must_equal(log->kind, kind);
+    must(log->ptr == ptr);
+    must(log->message[0] != '\0');
+    memset(log, 0, sizeof *log);
+}

@@ -1,0 +1,126 @@
+/* support.h - what the tests share: bounds and seeds, claims that print the seed
+ * when they fail, emulated devices that are looked over when they are closed, bytes
+ * written and checked by kernels, and a catcher of misuse.
+ *
+ * WEIR_BOUND=full in the environment asks for the long runs, WEIR_SEED=N for the
+ * seed that a failure has printed. */
+#ifndef WEIR_TESTS_SUPPORT_H
+#define WEIR_TESTS_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "weir/emulated.h"
+#include "weir/resource.h"
+
+/* ---- bounds and seeds ---- */
+
+/* How many of `what` this run tries: `quick`, or `full`. Printed once per `what`. */
+uint64_t support_bound(const char *what, uint64_t quick, uint64_t full);
+
+/* The seed for run number `index` of a test, from WEIR_SEED (then for index 0) or the
+ * number itself; it becomes the one that failures print. */
+uint64_t support_seed(uint64_t index);
+/* The same for a seed made otherwise. */
+void support_use_seed(uint64_t seed);
+uint64_t support_seed_in_use(void);
+
+/* A number that depends on *state alone, and the next state (splitmix64). */
+uint64_t support_random(uint64_t *state);
+uint64_t support_random_below(uint64_t *state, uint64_t n);           /* n > 0 */
+uint64_t support_random_between(uint64_t *state, uint64_t least, uint64_t most);
+
+/* ---- claims ---- */
+
+/* Claims, on any thread. A claim that does not hold prints the place, the seed, and
+ * what Weir last said; then the test fails, or on a thread other than the test's own
+ * the program stops. */
+#define must(condition)                                                          \
+    ((condition) ? (void)0 : support_fail(#condition, __FILE__, __LINE__))
+#define must_ok(call)                                                            \
+    support_must_answer(WEIR_OK, (call), #call, __FILE__, __LINE__)
+#define must_answer(status, call)                                                \
+    support_must_answer((status), (call), #call, __FILE__, __LINE__)
+/* Two numbers, both printed. */
+#define must_equal(a, b)                                                         \
+    support_must_equal((uint64_t)(a), (uint64_t)(b), #a, #b, __FILE__, __LINE__)
+
+void support_fail(const char *words, const char *file, int line);
+void support_must_answer(weir_status wanted, weir_status got, const char *call,
+                         const char *file, int line);
+void support_must_equal(uint64_t a, uint64_t b, const char *a_words,
+                        const char *b_words, const char *file, int line);
+
+/* ---- devices ---- */
+
+/* Opens "emulated:0" with 4 GiB and a ledger. close_emulated waits for it, and then
+ * claims: the ledger found nothing, no pattern was damaged, all memory of the device is
+ * free, and, with the last device, that the library holds no more host memory than when
+ * the first was opened. */
+weir_device *open_emulated(weir_emulated_scheduler scheduler, uint64_t seed);
+weir_device *open_stepped(uint64_t seed);
+weir_device *open_threads(void);
+/* Any name and options; to be closed in the same way. */
+weir_device *open_with(const char *name, const weir_device_options *options);
+void close_emulated(weir_device *device);
+/* For devices that were lost, or have findings on purpose: claims nothing. */
+void close_anyhow(weir_device *device);
+
+/* Prints the findings of `device`, and claims that there are none. */
+void must_be_quiet(weir_device *device);
+size_t device_free_bytes(weir_device *device);
+
+weir_stream make_stream(weir_device *device, weir_stream_kind kind);
+void end_stream(weir_device *device, weir_stream stream);
+
+/* Allocates, deallocates with alignment WEIR_ALIGNMENT, which must succeed. */
+void *take(weir_resource *mr, weir_stream stream, size_t bytes);
+void give(weir_resource *mr, weir_stream stream, void *ptr, size_t bytes);
+
+weir_resource_statistics statistics_of(weir_resource *mr);
+weir_device_calls calls_of(weir_device *device);
+
+/* Plans that the nth next device call of the named kind (null: any) fails with
+ * `status`, or all from then on. With nth 0: no faults any more. */
+void plan_fault(weir_device *device, const char *kind, uint64_t nth, bool lasting,
+                weir_status status);
+
+/* ---- contents ---- */
+
+/* Puts a kernel on `stream` that writes the pattern of `key` to the block, or that reads
+ * it and counts an error if it is not there. Blocks above 8 MiB have it in their first
+ * and last page and in one page of each 16 MiB, the ledger sees the whole. Errors are
+ * printed as they are met, and claimed absent by close_emulated. */
+void stamp(weir_device *device, weir_stream stream, void *ptr, size_t bytes,
+           uint64_t key);
+void check_stamp(weir_device *device, weir_stream stream, void *ptr, size_t bytes,
+                 uint64_t key);
+/* The same without a claim that the launch succeeds. */
+weir_status try_stamp(weir_device *device, weir_stream stream, void *ptr, size_t bytes,
+                      uint64_t key);
+weir_status try_check_stamp(weir_device *device, weir_stream stream, void *ptr,
+                            size_t bytes, uint64_t key);
+/* Errors so far, and begins anew; for tests that want one. */
+uint64_t take_stamp_errors(void);
+
+/* ---- misuse ---- */
+
+/* From begin to end the misuse handler only counts. */
+typedef struct misuse_log {
+    uint64_t count;
+    weir_misuse_kind kind;  /* of the last one */
+    const void *ptr;
+    size_t bytes;
+    char message[256];
+} misuse_log;
+void misuse_begin(misuse_log *log);
+void misuse_end(void);
+/* Claims that exactly one was logged, of this kind and about `ptr`, and begins anew. */
+void must_be_misuse(misuse_log *log, weir_misuse_kind kind, const void *ptr);
+
+#endif
