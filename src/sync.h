@@ -7,7 +7,9 @@
  * Ranks, lowest is taken first; a thread never takes a lock of a rank that it holds
  * or has passed (checked in test builds), but for rank miss: a resource's upstream is
  * asked with the resource's own held.
- *     registry < miss < resource < order < device */
+ *     registry < miss < resource < order < devices < device < leaves
+ * A leaf lock is held for a few lines that take no other but later leaves: it is no
+ * place to lose the turn, and nobody who has the turn ever finds one taken. */
 #ifndef WEIR_SYNC_H
 #define WEIR_SYNC_H
 
@@ -35,7 +37,12 @@ typedef enum weir__rank {
     WEIR__RANK_MISS,         /* one at a time may look beyond a resource's own memory */
     WEIR__RANK_RESOURCE,     /* a resource's records */
     WEIR__RANK_ORDER,        /* a device's clocks */
-    WEIR__RANK_DEVICE        /* the emulated device and its ledger */
+    WEIR__RANK_DEVICES,      /* the list of open emulated devices */
+    WEIR__RANK_DEVICE,       /* an emulated device */
+    WEIR__RANK_LEAF,         /* this and all after it are leaves */
+    WEIR__RANK_MEMORY = WEIR__RANK_LEAF, /* the records of all emulated memory */
+    WEIR__RANK_LEDGER,       /* the ledger */
+    WEIR__RANK_FINDINGS      /* what a device was told by the ledger */
 } weir__rank;
 
 typedef struct WEIR_CAPABILITY weir__mutex {
@@ -53,9 +60,11 @@ void weir__mutex_lock(weir__mutex *mutex) WEIR_ACQUIRE(mutex);
 void weir__mutex_unlock(weir__mutex *mutex) WEIR_RELEASE(mutex);
 bool weir__mutex_is_mine(weir__mutex *mutex);
 
-/* A condition to wait for under a mutex. */
+/* A condition to wait for under a mutex, always the same one. A wait may end without
+ * cause. broadcast is called with that mutex held. */
 typedef struct weir__cond {
     pthread_cond_t os;
+    uint64_t generation; /* how often it was broadcast; guarded by the mutex */
 } weir__cond;
 
 void weir__cond_init(weir__cond *cond);
@@ -73,14 +82,28 @@ void weir__yield(void);
 typedef uint32_t (*weir__chooser)(void *context, uint32_t n);
 
 /* Runs `count` threads by turns until all have returned, `choose` picking who is next
- * among those that can go on. Each calls entry(arguments[i]). OUT_OF_HOST_MEMORY or
- * DEVICE_ERROR if they cannot be started: then none has run. */
+ * among those that can go on; with a null `choose` they run side by side, with no
+ * turns. Each calls entry(arguments[i]). OUT_OF_HOST_MEMORY or DEVICE_ERROR if they
+ * cannot be started: then none has run. INVALID_ARGUMENT: the caller is in such a
+ * run itself. */
 weir_status weir__baton_run(weir__chooser choose, void *context, size_t count,
                             void (*entry)(void *argument), void *const arguments[]);
 
 /* Called with the turn, when the running thread has nothing to do until somebody else
- * has done something. Returns false if no other thread can go on: then nothing will
- * ever change. Outside of a run it is false at once. */
+ * has done something (weir__baton_progress). Between the look that found nothing to
+ * do and this call there must be no place to lose the turn. Returns false if no other
+ * thread can go on: then nothing will ever change. Outside of a run it is false at
+ * once. */
 bool weir__baton_wait_for_others(void);
+
+/* Something has changed that a thread in weir__baton_wait_for_others may be after. */
+void weir__baton_progress(void);
+
+/* Between sync.c and baton.c: the running thread waits until `what` is woken. Gives
+ * false, and does not wait, if `owner` is the number of a thread outside of the run;
+ * and false if the turn came back because nobody else can go on. Those who wait for a
+ * lock (`is_lock`) are never told so: that is a deadlock, and stops. */
+bool weir__baton_block(const void *what, bool is_lock, uint64_t owner);
+void weir__baton_wake(const void *what);
 
 #endif

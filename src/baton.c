@@ -1,0 +1,264 @@
+/* baton.c - host threads that take turns: of all threads in a run, one has the turn and
+ * all others sleep, each on a semaphore of its own.
+ *
+ * The turn is lost only where the library says so (weir__yield, a lock, a wait), and
+ * who is next is asked of a chooser: so the chooser's answers determine the run. All of
+ * the baton's fields are guarded by the turn itself; handing it over through a
+ * semaphore orders them, and all that the threads do. */
+#include <pthread.h>
+#include <semaphore.h>
+#include <string.h>
+
+#include "internal.h"
+#include "sync.h"
+
+typedef enum seat_state {
+    SEAT_RUNNABLE,
+    SEAT_BLOCKED, /* on a lock of a thread in the run */
+    SEAT_WAITING, /* for a condition, or for progress */
+    SEAT_ENDED
+} seat_state;
+
+typedef struct weir__baton weir__baton;
+
+typedef struct seat {
+    weir__baton *baton;
+    pthread_t thread;
+    uint64_t number; /* of the thread, once it has started */
+    void *argument;
+    sem_t turn;
+    const void *what; /* it is blocked on, or waits for */
+    seat_state state;
+    bool alone; /* it was woken because nobody else can go on */
+} seat;
+
+struct weir__baton {
+    weir__chooser choose; /* null: no turns */
+    void *context;
+    void (*entry)(void *argument);
+    bool cancelled;       /* a thread could not be started: nobody runs */
+    uint32_t count;
+    seat seats[];
+};
+
+/* What those wait for who wait for any progress at all. */
+static const char progress_of_others;
+
+/* ---- turns ---- */
+
+static uint32_t seats_runnable(const weir__baton *baton)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < baton->count; i++)
+        count += baton->seats[i].state == SEAT_RUNNABLE;
+    return count;
+}
+
+static seat *seat_nth_in(weir__baton *baton, seat_state state, uint32_t nth)
+{
+    for (uint32_t i = 0; i < baton->count; i++) {
+        if (baton->seats[i].state == state && nth-- == 0)
+            return &baton->seats[i];
+    }
+    return NULL;
+}
+
+/* Somebody who can go on; if there is none, somebody who waits, and is told that
+ * waiting is vain. Null: all have ended. */
+static seat *seat_next(weir__baton *baton)
+{
+    uint32_t count = seats_runnable(baton);
+    if (count > 0) {
+        uint32_t nth = count == 1 ? 0 : baton->choose(baton->context, count);
+        WEIR_CHECK(nth < count, "the chooser chose what was not offered");
+        return seat_nth_in(baton, SEAT_RUNNABLE, nth);
+    }
+    seat *waiting = seat_nth_in(baton, SEAT_WAITING, 0);
+    if (waiting != NULL) {
+        waiting->alone = true;
+        waiting->state = SEAT_RUNNABLE;
+        return waiting;
+    }
+    WEIR_CHECK(seat_nth_in(baton, SEAT_BLOCKED, 0) == NULL,
+               "deadlock: every thread of the run is blocked on a lock of another's");
+    return NULL;
+}
+
+static void turn_give(seat *to)
+{
+    int failed = sem_post(&to->turn);
+    WEIR_CHECK(!failed, "the turn could not be given");
+}
+
+static void turn_await(seat *self)
+{
+    while (sem_wait(&self->turn) != 0) {
+        /* a signal handler ran */
+    }
+}
+
+static void turn_pass(seat *self)
+{
+    seat *next = seat_next(self->baton);
+    if (next == self)
+        return;
+    turn_give(next);
+    turn_await(self);
+}
+
+static seat *seat_self(void)
+{
+    weir__thread *thread = weir__thread_self();
+    return thread->baton == NULL ? NULL : &thread->baton->seats[thread->baton_seat];
+}
+
+void weir__yield(void)
+{
+    seat *self = seat_self();
+    if (self != NULL)
+        turn_pass(self);
+}
+
+/* ---- waiting ---- */
+
+static bool has_thread(const weir__baton *baton, uint64_t number)
+{
+    for (uint32_t i = 0; i < baton->count; i++) {
+        if (baton->seats[i].number == number)
+            return number != 0;
+    }
+    return false;
+}
+
+bool weir__baton_block(const void *what, bool is_lock, uint64_t owner)
+{
+    seat *self = seat_self();
+    WEIR_CHECK(self != NULL, "a thread without a turn would wait for one");
+    if (is_lock && !has_thread(self->baton, owner))
+        return false;
+    self->what = what;
+    self->alone = false;
+    self->state = is_lock ? SEAT_BLOCKED : SEAT_WAITING;
+    turn_pass(self);
+    WEIR_CHECK(self->state == SEAT_RUNNABLE, "the turn went to one who cannot go on");
+    return !self->alone;
+}
+
+void weir__baton_wake(const void *what)
+{
+    seat *self = seat_self();
+    if (self == NULL)
+        return;
+    for (uint32_t i = 0; i < self->baton->count; i++) {
+        seat *other = &self->baton->seats[i];
+        if ((other->state == SEAT_BLOCKED || other->state == SEAT_WAITING) &&
+            other->what == what)
+            other->state = SEAT_RUNNABLE;
+    }
+}
+
+bool weir__baton_wait_for_others(void)
+{
+    return seat_self() != NULL && weir__baton_block(&progress_of_others, false, 0);
+}
+
+void weir__baton_progress(void)
+{
+    weir__baton_wake(&progress_of_others);
+}
+
+/* ---- a run ---- */
+
+static void run_by_turns(seat *self)
+{
+    weir__thread *thread = weir__thread_self();
+    weir__baton *baton = self->baton;
+    thread->baton = baton;
+    thread->baton_seat = (uint32_t)(self - baton->seats);
+    self->number = thread->number;
+
+    baton->entry(self->argument);
+
+    thread->baton = NULL;
+    self->state = SEAT_ENDED;
+    seat *next = seat_next(baton);
+    if (next != NULL)
+        turn_give(next);
+}
+
+static void *seat_main(void *argument)
+{
+    seat *self = argument;
+    turn_await(self);
+    if (self->baton->cancelled)
+        return NULL;
+    if (self->baton->choose != NULL)
+        run_by_turns(self);
+    else
+        self->baton->entry(self->argument);
+    return NULL;
+}
+
+static void seat_init(seat *self, weir__baton *baton, void *argument)
+{
+    memset(self, 0, sizeof *self);
+    self->baton = baton;
+    self->argument = argument;
+    self->state = SEAT_RUNNABLE;
+    int failed = sem_init(&self->turn, 0, 0);
+    WEIR_CHECK(!failed, "the system has no semaphore");
+}
+
+/* Starts the threads, which wait for a turn each; returns how many there are. */
+static uint32_t seats_start(weir__baton *baton)
+{
+    for (uint32_t i = 0; i < baton->count; i++) {
+        if (pthread_create(&baton->seats[i].thread, NULL, seat_main,
+                           &baton->seats[i]) != 0)
+            return i;
+    }
+    return baton->count;
+}
+
+static void seats_release(weir__baton *baton, uint32_t started)
+{
+    if (!baton->cancelled && baton->choose != NULL) {
+        turn_give(seat_next(baton));
+        return;
+    }
+    for (uint32_t i = 0; i < started; i++)
+        turn_give(&baton->seats[i]);
+}
+
+weir_status weir__baton_run(weir__chooser choose, void *context, size_t count,
+                            void (*entry)(void *argument), void *const arguments[])
+{
+    if (weir__thread_self()->baton != NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "a thread of a stepped run cannot begin another run");
+    if (count > UINT32_MAX / sizeof(seat))
+        return weir__fail(WEIR_INVALID_ARGUMENT, "%zu threads are too many", count);
+    if (count == 0)
+        return WEIR_OK;
+    weir__baton *baton = weir__host_alloc(sizeof *baton + count * sizeof(seat));
+    if (baton == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for %zu threads", count);
+    *baton = (weir__baton){ .choose = choose, .context = context, .entry = entry,
+                            .count = (uint32_t)count };
+    for (uint32_t i = 0; i < baton->count; i++)
+        seat_init(&baton->seats[i], baton, arguments[i]);
+
+    uint32_t started = seats_start(baton);
+    baton->cancelled = started < baton->count;
+    seats_release(baton, started);
+    for (uint32_t i = 0; i < started; i++)
+        pthread_join(baton->seats[i].thread, NULL);
+
+    bool ran = !baton->cancelled;
+    for (uint32_t i = 0; i < baton->count; i++)
+        sem_destroy(&baton->seats[i].turn);
+    weir__host_free(baton);
+    return ran ? WEIR_OK
+               : weir__fail(WEIR_DEVICE_ERROR, "only %u of %zu threads could start",
+                            (unsigned)started, count);
+}

@@ -1,0 +1,174 @@
+/* sync.c - locks and conditions that a stepped run sees.
+ *
+ * Outside of such a run they are the system's own. Inside, a thread that finds a lock
+ * taken by another thread of the run passes its turn on and is woken by the unlock;
+ * nobody who has the turn blocks in the system, but for a short while on what a thread
+ * outside of the run holds. */
+#include "sync.h"
+
+#include "internal.h"
+
+/* ---- ranks, checked in test builds ---- */
+
+#ifdef WEIR_TESTING
+#define HELD_MAX 16
+
+static _Thread_local struct {
+    uint32_t count;
+    weir__rank ranks[HELD_MAX];
+} held;
+
+static void rank_push(weir__rank rank)
+{
+    weir__rank highest = 0;
+    for (uint32_t i = 0; i < held.count; i++) {
+        if (held.ranks[i] > highest)
+            highest = held.ranks[i];
+    }
+    bool in_order = rank > highest ||
+                    (rank == WEIR__RANK_MISS && highest == WEIR__RANK_MISS);
+    WEIR_CHECK(in_order, "a lock is taken out of its rank");
+    WEIR_CHECK(held.count < HELD_MAX, "a thread holds too many locks");
+    held.ranks[held.count++] = rank;
+}
+
+/* Locks may be given back in any order. */
+static void rank_drop(weir__rank rank)
+{
+    uint32_t i = held.count;
+    while (i > 0 && held.ranks[i - 1] != rank)
+        i--;
+    WEIR_CHECK(i > 0, "a lock is given back that was not taken");
+    held.count--;
+    for (; i <= held.count; i++)
+        held.ranks[i - 1] = held.ranks[i];
+}
+#else
+static void rank_push(weir__rank rank)
+{
+    (void)rank;
+}
+
+static void rank_drop(weir__rank rank)
+{
+    (void)rank;
+}
+#endif
+
+/* ---- mutexes ---- */
+
+static uint64_t owner_get(const weir__mutex *mutex)
+{
+    /* Relaxed: a thread only needs to see its own number, or that it is not there. */
+    return __atomic_load_n(&mutex->owner, __ATOMIC_RELAXED);
+}
+
+static void owner_set(weir__mutex *mutex, uint64_t number)
+{
+    __atomic_store_n(&mutex->owner, number, __ATOMIC_RELAXED);
+}
+
+void weir__mutex_init(weir__mutex *mutex, weir__rank rank)
+{
+    int failed = pthread_mutex_init(&mutex->os, NULL);
+    WEIR_CHECK(!failed, "the system has no mutex");
+    mutex->rank = rank;
+    owner_set(mutex, 0);
+}
+
+void weir__mutex_destroy(weir__mutex *mutex)
+{
+    WEIR_CHECK(owner_get(mutex) == 0, "a mutex is destroyed while it is taken");
+    pthread_mutex_destroy(&mutex->os);
+}
+
+bool weir__mutex_is_mine(weir__mutex *mutex)
+{
+    return owner_get(mutex) == weir__thread_self()->number;
+}
+
+static void lock_by_turns(weir__mutex *mutex)
+{
+    if (mutex->rank < WEIR__RANK_LEAF)
+        weir__yield();
+    while (pthread_mutex_trylock(&mutex->os) != 0) {
+        if (!weir__baton_block(mutex, true, owner_get(mutex))) {
+            pthread_mutex_lock(&mutex->os); /* its holder needs no turn to go on */
+            return;
+        }
+    }
+}
+
+void weir__mutex_lock(weir__mutex *mutex)
+{
+    weir__thread *self = weir__thread_self();
+    WEIR_ASSERT(owner_get(mutex) != self->number, "a thread locks itself out");
+    rank_push(mutex->rank);
+    if (self->baton != NULL)
+        lock_by_turns(mutex);
+    else
+        pthread_mutex_lock(&mutex->os);
+    owner_set(mutex, self->number);
+}
+
+void weir__mutex_unlock(weir__mutex *mutex)
+{
+    WEIR_ASSERT(weir__mutex_is_mine(mutex), "a lock is given back by another thread");
+    rank_drop(mutex->rank);
+    owner_set(mutex, 0);
+    pthread_mutex_unlock(&mutex->os);
+    weir__baton_wake(mutex);
+}
+
+/* ---- conditions ---- */
+
+void weir__cond_init(weir__cond *cond)
+{
+    int failed = pthread_cond_init(&cond->os, NULL);
+    WEIR_CHECK(!failed, "the system has no condition");
+    cond->generation = 0;
+}
+
+void weir__cond_destroy(weir__cond *cond)
+{
+    pthread_cond_destroy(&cond->os);
+}
+
+static void wait_in_system(weir__cond *cond, weir__mutex *mutex)
+{
+    owner_set(mutex, 0);
+    pthread_cond_wait(&cond->os, &mutex->os);
+    owner_set(mutex, weir__thread_self()->number);
+}
+
+/* Who wakes us may be outside of the run, and then nobody in it can go on before: only
+ * in that case the thread waits in the system, and keeps the turn. */
+static void wait_by_turns(weir__cond *cond, weir__mutex *mutex)
+{
+    uint64_t generation = cond->generation;
+    while (cond->generation == generation) {
+        weir__mutex_unlock(mutex);
+        bool woken = weir__baton_block(cond, false, 0);
+        weir__mutex_lock(mutex);
+        if (!woken) {
+            while (cond->generation == generation)
+                wait_in_system(cond, mutex);
+        }
+    }
+}
+
+void weir__cond_wait(weir__cond *cond, weir__mutex *mutex)
+{
+    WEIR_ASSERT(weir__mutex_is_mine(mutex), "a wait without the lock");
+    if (weir__thread_self()->baton != NULL)
+        wait_by_turns(cond, mutex);
+    else
+        wait_in_system(cond, mutex);
+}
+
+void weir__cond_broadcast(weir__cond *cond)
+{
+    cond->generation++;
+    pthread_cond_broadcast(&cond->os);
+    weir__baton_wake(cond);
+}
