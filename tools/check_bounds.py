@@ -5,9 +5,9 @@
                                            finding; status 1 if there is any
     tools/check_bounds.py --self-test      the canary
 
-A test prints `bound: NAME NUMBER` for each bound that it ran at: programs, seeds, points
-of a sweep. tests/bounds.txt keeps them, one `NAME QUICK FULL` in a line. A bound may
-only grow: below its record, or not printed at all, it is a finding, and so is one
+A test prints `bound: NAME = NUMBER` for each bound that it ran at: programs, seeds,
+points of a sweep. tests/bounds.txt keeps them, one `NAME = QUICK FULL` in a line. A bound
+may only grow: below its record, or not printed at all, it is a finding, and so is one
 without a record. A change that raises a bound raises its record.
 """
 import os
@@ -20,16 +20,17 @@ KINDS = {"quick": 0, "full": 1}
 def read_record(text):
     record = {}
     for line in text.splitlines():
-        words = line.split("#")[0].split()
-        if words:
-            record[words[0]] = (int(words[1]), int(words[2]))
+        name, equals, numbers = line.partition(" = ")
+        if equals and not line.startswith("#"):
+            quick, full = numbers.split()
+            record[name.strip()] = (int(quick), int(full))
     return record
 
 
 def read_log(text):
     """The largest number for each name: a program may say it once for each part."""
     seen = {}
-    for name, number in re.findall(r"^bound: (\S+) (\d+)$", text, re.MULTILINE):
+    for name, number in re.findall(r"^bound: (.+?) = (\d+)$", text, re.MULTILINE):
         seen[name] = max(int(number), seen.get(name, 0))
     return seen
 
@@ -45,11 +46,12 @@ def findings_of(record, seen, kind):
 
 
 def self_test():
-    record = read_record("# all\nseeds 10 100 # of programs\n\n")
-    cases = [("quick", "bound: seeds 10\n", 0), ("quick", "bound: seeds 11\n", 0),
-             ("quick", "bound: seeds 9\n", 1), ("full", "bound: seeds 99\n", 1),
-             ("full", "bound: seeds 9\nbound: seeds 100\n", 0), ("quick", "", 1),
-             ("quick", "bound: seeds 10\nbound: others 1\n", 1)]
+    record = read_record("# all = 1 2\nseeds of a = 10 100\n\n")
+    at = "bound: seeds of a = "
+    cases = [("quick", at + "10\n", 0), ("quick", at + "11\n", 0),
+             ("quick", at + "9\n", 1), ("full", at + "99\n", 1),
+             ("full", at + "9\n" + at + "100\n", 0), ("quick", "", 1),
+             ("quick", at + "10\nbound: others = 1\n", 1)]
     surprises = 0
     for kind, log, wanted in cases:
         found = list(findings_of(record, read_log(log), kind))
@@ -72,7 +74,7 @@ def main(arguments):
     with open(arguments[0], encoding="utf-8", errors="replace") as file:
         seen = read_log(file.read())
     for name, number in sorted(seen.items()):
-        print(f"bound: {name} {number}")
+        print(f"bound: {name} = {number}")
     findings = list(findings_of(record, seen, arguments[1]))
     for finding in findings:
         print(f"bounds: {finding}")
