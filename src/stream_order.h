@@ -53,6 +53,12 @@ weir__mark weir__order_free_mark(weir__order *order, weir_stream stream,
  * its own (fresh memory, the result of a merge). */
 weir__mark weir__order_mark_here(weir__order *order, uint64_t clock);
 
+/* After mark_here, for memory that then becomes free: records the event that a mark
+ * needs where it cannot be recorded later, or the device has met a second stream. On
+ * failure the marks stay open: nobody else gets what they stand for before an event
+ * or a device wait. To be called without locks of rank resource and above. */
+weir_status weir__order_close(weir__order *order, uint64_t clock);
+
 /* Whether the stream of clock `t` may take what is marked, as far as is known: no
  * device call. May be called under a resource's lock. True also tells the ledger's
  * hand-over. */
@@ -82,9 +88,29 @@ weir_status weir__order_sync(weir__order *order, weir__mark mark);
 /* Whether `mark` is in an unreleased capture. */
 bool weir__order_is_captured(weir__order *order, weir__mark mark);
 
+/* ---- what stream.c and capture.c offer to the public ---- */
+
 /* Waits on the host until all work of the device is done: then everything marked before
  * is, also what was set aside. */
 weir_status weir__order_device_sync(weir__order *order);
+weir_status weir__order_stream_sync(weir__order *order, weir_stream stream);
+
+/* Makes sure of host memory for what a deallocation may need. */
+weir_status weir__order_stock(weir__order *order);
+
+/* See weir_stream_register, weir_stream_retire, weir_point_here. */
+weir_status weir__order_add_stream(weir__order *order, weir_stream stream,
+                                   bool blocking, bool created);
+weir_status weir__order_retire(weir__order *order, weir_stream stream,
+                               bool created_only);
+weir_status weir__order_point(weir__order *order, weir_stream stream, weir__mark *out);
+
+/* A capture's clock: begins with the stream's capture, is the clock of the stream
+ * until the end (false: it had ended), and after its release its marks mean `at`. */
+weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
+                                      uint64_t *out);
+bool weir__order_capture_end(weir__order *order, uint64_t id);
+void weir__order_capture_release(weir__order *order, uint64_t id, weir__mark at);
 
 /* For tests. */
 typedef struct weir__order_size {

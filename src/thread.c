@@ -1,9 +1,9 @@
 /* thread.c - what Weir knows about the calling thread, and whether this process is a
  * fork's child.
  *
- * One small block of thread-local storage for the whole library: it is initial-exec, and
- * a library that is loaded late finds little room for that kind. What is larger (the
- * last error) is on the heap, and freed when the thread ends. */
+ * One small block of thread-local storage for the whole library: it is initial-exec,
+ * and a library that is loaded late finds little room for that kind. What is larger
+ * (the last error) is on the heap, and freed when the thread ends. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -46,7 +46,7 @@ bool weir__is_forked(void)
 weir_status weir__enter(void)
 {
     if (weir__is_forked())
-        return weir__fail(WEIR_FORKED, "a fork's child cannot use its parent's devices");
+        return weir__fail(WEIR_FORKED, "a fork's child cannot use the parent's devices");
     weir__yield();
     return WEIR_OK;
 }

@@ -1,0 +1,26 @@
+/* order_internal.h - what stream_order.c (the protocol) and order_lives.c (how
+ * streams and captures begin and end) share. */
+#ifndef WEIR_ORDER_INTERNAL_H
+#define WEIR_ORDER_INTERNAL_H
+
+#include "clocks.h"
+
+/* Records an event behind all marks of `clock`, which is locked in and out, and whose
+ * stream lives. Lets go of the lock meanwhile. Nothing to do if all is covered. */
+weir_status weir__record_locked(weir__order *order, weir__clock *clock);
+
+/* The device has done all of `clock` up to `number`, as this thread has learnt from
+ * `event`, or from a wait (null). Under the lock. */
+void weir__publish_done(weir__order *order, uint64_t clock, uint64_t number,
+                        weir_event event);
+
+static inline bool clock_is_captured(const weir__clock *clock)
+{
+    return clock != NULL && clock->kind == WEIR__CLOCK_CAPTURE && !clock->released;
+}
+
+/* The clock of a stream that needs no question to the device, or null. Under the
+ * lock. */
+weir__clock *weir__find_stream(weir__order *order, weir_stream stream);
+
+#endif

@@ -1,0 +1,358 @@
+/* order_lives.c - how the clocks of a device begin and end: streams that are
+ * introduced and retired, captures, waits for everything, and the dropping of clocks
+ * on which all is done.
+ *
+ * A clock that may be dropped (its stream was retired, or is one that is asked for
+ * on every call anyway, or it is a released capture's) stands in a queue. Whenever a
+ * clock is added, the device is asked about two from its front; so they do not pile
+ * up. */
+#include <string.h>
+
+#include "internal.h"
+#include "order_internal.h"
+#include "stream_order.h"
+
+/* ---- the ledger's ears ---- */
+
+/* Who reads the mark of a clock that was dropped, or of what was set aside, learns
+ * what this thread knows. */
+static void note_done_dropped(weir__order *order)
+{
+    const weir_device *device = order->device;
+    if (device->ops->note_done != NULL)
+        device->ops->note_done(device->self, 0, NULL);
+}
+
+static void note_forget(weir__order *order, uint64_t clock)
+{
+    const weir_device *device = order->device;
+    if (device->ops->note_forget != NULL)
+        device->ops->note_forget(device->self, clock);
+}
+
+/* ---- waits of the whole host ---- */
+
+weir_status weir__order_stream_sync(weir__order *order, weir_stream stream)
+{
+    stream = weir__stream_of(stream);
+    weir__mutex_lock(&order->lock);
+    const weir__clock *clock = weir__find_stream(order, stream);
+    weir__mark before = { 0, 0 };
+    bool captured = clock != NULL && clock->capture != 0;
+    if (clock != NULL)
+        before = (weir__mark){ clock->id, clock->counter };
+    weir__mutex_unlock(&order->lock);
+    if (captured)
+        return weir__fail(WEIR_CAPTURING, "the stream is being captured");
+
+    weir_status status = weir__stream_sync(order->device, stream);
+    if (status != WEIR_OK)
+        return status;
+
+    weir__mutex_lock(&order->lock);
+    weir__publish_done(order, before.clock, before.number, NULL);
+    weir__mutex_unlock(&order->lock);
+    return WEIR_OK;
+}
+
+/* Everything marked so far, by clock: `capacity` of them at most. */
+static size_t sample_all(weir__order *order, weir__mark *marks, size_t capacity)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < CLOCK_BUCKETS; i++) {
+        for (const weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id) {
+            if (c->kind != WEIR__CLOCK_CAPTURE && count < capacity)
+                marks[count++] = (weir__mark){ c->id, c->counter };
+        }
+    }
+    return count;
+}
+
+weir_status weir__order_device_sync(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    size_t capacity = order->clock_count;
+    weir__mutex_unlock(&order->lock);
+    weir__mark *marks = weir__host_alloc(capacity * sizeof *marks);
+    if (marks == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory to note a device wait");
+
+    weir__mutex_lock(&order->lock);
+    uint64_t wait = ++order->waits_begun;
+    size_t count = sample_all(order, marks, capacity);
+    weir__mutex_unlock(&order->lock);
+
+    weir_status status = weir__device_sync(order->device);
+
+    weir__mutex_lock(&order->lock);
+    if (status == WEIR_OK) {
+        note_done_dropped(order);
+        if (order->waits_done < wait)
+            order->waits_done = wait;
+        for (size_t i = 0; i < count; i++)
+            weir__publish_done(order, marks[i].clock, marks[i].number, NULL);
+    }
+    weir__mutex_unlock(&order->lock);
+    weir__host_free(marks);
+    return status;
+}
+
+/* ---- the ends of clocks ---- */
+
+/* Takes the clock that has waited longest out of the queue, asks whether all of it
+ * is done, and drops it or puts it back. */
+static void drop_one(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = NULL;
+    if (order->ending_count > TRANSIENT_KEEP)
+        clock = weir__clock_next_ending(order);
+    weir__mark last = WEIR__MARK_DONE;
+    if (clock != NULL) {
+        clock->pins++;
+        last = (weir__mark){ clock->id, clock->counter };
+    }
+    weir__mutex_unlock(&order->lock);
+    if (clock == NULL)
+        return;
+
+    bool done = weir__order_is_done(order, 0, last);
+
+    weir__mutex_lock(&order->lock);
+    clock->pins--;
+    bool unchanged = clock->counter == last.number && clock->pins == 0 &&
+                     clock->capture == 0 && !clock->retiring;
+    if (done && unchanged) {
+        if (clock->kind == WEIR__CLOCK_CAPTURE)
+            note_done_dropped(order); /* its marks were another clock's */
+        note_forget(order, clock->id);
+        weir__clock_drop(order, clock);
+    } else {
+        weir__clock_end_later(order, clock);
+    }
+    weir__mutex_unlock(&order->lock);
+}
+
+static void drop_some(weir__order *order)
+{
+    for (int i = 0; i < 2; i++)
+        drop_one(order);
+}
+
+/* Before a clock is added. */
+weir_status weir__order_stock(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    bool is_stocked = order->spare_clock != NULL;
+    weir__mutex_unlock(&order->lock);
+    if (!is_stocked)
+        drop_some(order);
+    return weir__clocks_stock(order);
+}
+
+/* ---- streams ---- */
+
+weir_status weir__order_add_stream(weir__order *order, weir_stream stream,
+                                   bool blocking, bool created)
+{
+    weir_status status = weir__order_stock(order);
+    if (status != WEIR_OK)
+        return status;
+
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = NULL;
+    bool is_known = weir__find_stream(order, stream) != NULL;
+    if (!is_known)
+        clock = weir__clock_add(order, WEIR__CLOCK_KNOWN, (uint64_t)(uintptr_t)stream,
+                                stream, blocking);
+    if (clock != NULL)
+        clock->created = created;
+    weir__mutex_unlock(&order->lock);
+    if (is_known)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the stream is known already");
+    if (clock == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a stream's clock");
+    return WEIR_OK;
+}
+
+static weir_status may_retire(const weir__clock *clock, bool created_only)
+{
+    if (clock == NULL || clock->kind != WEIR__CLOCK_KNOWN)
+        return weir__fail(WEIR_NOT_FOUND, "the stream is not known: it was never "
+                                          "registered, or is retired");
+    if (created_only && !clock->created)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the stream was not made by "
+                                                 "weir_stream_create");
+    if (clock->capture != 0)
+        return weir__fail(WEIR_CAPTURING, "the stream is being captured");
+    return WEIR_OK;
+}
+
+weir_status weir__order_retire(weir__order *order, weir_stream stream,
+                               bool created_only)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__find_stream(order, stream);
+    weir_status status = may_retire(clock, created_only);
+    if (status != WEIR_OK) {
+        weir__mutex_unlock(&order->lock);
+        return status;
+    }
+    weir__clock_retire(order, clock);
+    clock->retiring = true;
+    while (clock->pins > 0)
+        weir__cond_wait(&order->changed, &order->lock);
+    status = weir__record_locked(order, clock);
+    clock->retiring = false;
+    weir__cond_broadcast(&order->changed);
+    weir__clock_end_later(order, clock);
+    weir__mutex_unlock(&order->lock);
+    return status;
+}
+
+weir_status weir__order_point(weir__order *order, weir_stream stream, weir__mark *out)
+{
+    uint64_t id;
+    *out = WEIR__MARK_DONE;
+    weir_status status = weir__order_clock(order, stream, &id);
+    if (status != WEIR_OK)
+        return status;
+    if (weir__order_is_captured(order, (weir__mark){ id, 0 }))
+        return weir__fail(WEIR_CAPTURING, "the stream is being captured");
+
+    weir__mark mark = weir__order_mark_here(order, id);
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__clock_find(order, id);
+    if (clock != NULL && clock_is_transient(clock))
+        status = weir__record_locked(order, clock);
+    weir__mutex_unlock(&order->lock);
+    if (status == WEIR_OK)
+        *out = mark;
+    return status;
+}
+
+/* ---- captures ---- */
+
+weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
+                                      uint64_t *out)
+{
+    uint64_t id;
+    *out = 0;
+    if (weir__stream_of(stream) == WEIR_STREAM_LEGACY)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the legacy stream is never captured");
+    weir_status status = weir__order_clock(order, stream, &id);
+    if (status == WEIR_OK)
+        status = weir__order_stock(order);
+    if (status != WEIR_OK)
+        return status;
+
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__clock_find(order, id);
+    weir__clock *capture = NULL;
+    if (clock == NULL || clock->kind == WEIR__CLOCK_CAPTURE)
+        status = weir__fail(WEIR_CAPTURING, "the stream is being captured already");
+    else
+        capture = weir__clock_add(order, WEIR__CLOCK_CAPTURE, 0, stream, false);
+    if (status == WEIR_OK && capture == NULL)
+        status = weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a capture's clock");
+    if (capture != NULL) {
+        capture->capture = clock->id;
+        clock->capture = capture->id;
+        *out = capture->id;
+    }
+    weir__mutex_unlock(&order->lock);
+    return status;
+}
+
+bool weir__order_capture_end(weir__order *order, uint64_t id)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *capture = weir__clock_find(order, id);
+    weir__clock *clock = weir__clock_find(order, capture->capture);
+    if (clock != NULL)
+        clock->capture = 0;
+    capture->capture = 0;
+    weir__mutex_unlock(&order->lock);
+    return clock != NULL;
+}
+
+void weir__order_capture_release(weir__order *order, uint64_t id, weir__mark at)
+{
+    (void)weir__order_capture_end(order, id);
+    weir__mutex_lock(&order->lock);
+    weir__clock *capture = weir__clock_find(order, id);
+    capture->released_at = at;
+    capture->released = true;
+    weir__clock_end_later(order, capture);
+    weir__mutex_unlock(&order->lock);
+}
+
+/* ---- the whole ---- */
+
+weir_status weir__order_create(weir_device *device, bool eager, weir__order **out)
+{
+    *out = NULL;
+    weir__order *order = weir__host_alloc(sizeof *order);
+    if (order == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a device's clocks");
+    memset(order, 0, sizeof *order);
+    order->device = device;
+    order->eager = eager;
+    weir__mutex_init(&order->lock, WEIR__RANK_ORDER);
+    weir__cond_init(&order->changed);
+
+    weir_status status = weir__clocks_stock(order);
+    if (status != WEIR_OK) {
+        weir__order_destroy(order);
+        return status;
+    }
+    weir__mutex_lock(&order->lock);
+    order->legacy = weir__clock_add(order, WEIR__CLOCK_LEGACY, 0, WEIR_STREAM_LEGACY,
+                                    false);
+    weir__mutex_unlock(&order->lock);
+    *out = order;
+    return WEIR_OK;
+}
+
+static void events_destroy(weir__order *order, const weir__cover *cover)
+{
+    for (; cover != NULL; cover = cover->next) {
+        if (cover->event != NULL)
+            (void)weir__event_destroy(order->device, cover->event);
+    }
+}
+
+void weir__order_destroy(weir__order *order)
+{
+    for (uint32_t i = 0; i < CLOCK_BUCKETS; i++) {
+        for (const weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id)
+            events_destroy(order, c->covers);
+    }
+    events_destroy(order, order->spare_covers);
+    weir__clocks_free(order);
+    weir__cond_destroy(&order->changed);
+    weir__mutex_destroy(&order->lock);
+    weir__host_free(order);
+}
+
+weir__order_size weir__order_measure(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    weir__order_size size = { .clocks = order->clock_count,
+                              .covers = order->cover_total };
+    for (const weir__cover *c = order->spare_covers; c != NULL; c = c->next)
+        size.events += c->event != NULL;
+    for (uint32_t i = 0; i < CLOCK_BUCKETS; i++) {
+        for (const weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id)
+            size.events += c->cover_count;
+    }
+    weir__mutex_unlock(&order->lock);
+    return size;
+}
+
+void weir__order_verify(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clocks_verify(order);
+    weir__mutex_unlock(&order->lock);
+}

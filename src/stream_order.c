@@ -1,0 +1,512 @@
+/* stream_order.c - the protocol between host threads over the clocks of clocks.h.
+ *
+ * Device calls are made without the lock; what makes that sound is the order of steps:
+ *   record   sample the counter (and what the stream is behind), then record the event,
+ *            then publish that it covers the marks up to the sample
+ *   wait     hold a published event, so that nobody records it anew, then let the
+ *            stream wait, and only then publish that the stream is behind
+ *   retire   refuse new records, let those under way end, then record what is open
+ * Sampling after the record would claim marks that the event does not cover; publishing
+ * before it would let another wait for where the event was earlier; publishing "t is
+ * behind" before the wait would let a second thread use t too early.
+ *
+ * The legacy stream needs no event with a blocking stream: the next operation of
+ * either is behind the other. But handing memory over is no operation. If the legacy
+ * stream takes a block by that rule and gives it away again with nothing put on it in
+ * between, it was behind nothing. So from then on its marks lean (leans_from), and a
+ * leaning mark is good for a blocking stream only once something was put on the legacy
+ * stream after it: an event, if nobody knows of anything else.
+ */
+#include "stream_order.h"
+
+#include "clocks.h"
+#include "internal.h"
+#include "order_internal.h"
+
+/* ---- the ledger's ears ---- */
+
+/* Clock 0 stands for all that were dropped. */
+static void note_learn(weir__order *order, uint64_t clock)
+{
+    const weir_device *device = order->device;
+    if (device->ops->note_learn != NULL)
+        device->ops->note_learn(device->self, clock);
+}
+
+/* ---- what is known: no device call, under the lock ---- */
+
+/* The clock of `mark`, null if it was dropped; follows a released capture to the stream
+ * that it was released on. */
+static weir__clock *mark_resolve(weir__order *order, weir__mark *mark)
+{
+    weir__clock *clock = weir__clock_find(order, mark->clock);
+    if (clock != NULL && clock->released) {
+        *mark = clock->released_at;
+        clock = weir__clock_find(order, mark->clock);
+    }
+    return clock;
+}
+
+/* Whether the next operation of `t` is behind `number` of `s` by CUDA's rule for the
+ * legacy stream. */
+static bool rule_applies(weir__clock *t, const weir__clock *s, uint64_t number)
+{
+    if (s->kind == WEIR__CLOCK_LEGACY)
+        return t->blocking && (s->leans_from == 0 || number < s->leans_from);
+    return t->kind == WEIR__CLOCK_LEGACY && s->blocking;
+}
+
+/* Marks of the legacy stream from a new one on lean, also if earlier ones do. */
+static void lean(weir__clock *legacy)
+{
+    legacy->leans_last = ++legacy->counter;
+    if (legacy->leans_from == 0)
+        legacy->leans_from = legacy->leans_last;
+}
+
+/* An event behind all marks up to `number` was an operation: these lean no more. */
+static void stand_upright(weir__clock *legacy, uint64_t number)
+{
+    if (legacy->leans_from == 0 || number < legacy->leans_from)
+        return;
+    legacy->leans_from = number < legacy->leans_last ? number + 1 : 0;
+}
+
+/* See may_take in the header. `t` may be null: nobody. */
+static bool may_take(weir__order *order, weir__clock *t, weir__mark mark)
+{
+    if (mark.clock == 0)
+        return true;
+    if (t != NULL && mark.clock == t->id)
+        return true;
+    weir__clock *s = mark_resolve(order, &mark);
+    if (mark.clock == WEIR__CLOCK_ASIDE) {
+        if (order->waits_done < mark.number)
+            return false;
+        note_learn(order, 0);
+        return true;
+    }
+    if (s == NULL) {
+        note_learn(order, 0);
+        return true;
+    }
+    if (clock_is_captured(s))
+        return false;
+    if (t != NULL && t->id == s->id)
+        return true;
+    if (mark.number <= s->done) {
+        note_learn(order, s->id);
+        return true;
+    }
+    if (t == NULL || clock_is_captured(t))
+        return false;
+    if (weir__behind_of(t->behind, s->id) >= mark.number)
+        return true;
+    if (!rule_applies(t, s, mark.number))
+        return false;
+    if (t->kind == WEIR__CLOCK_LEGACY)
+        lean(t);
+    return true;
+}
+
+bool weir__order_may_take(weir__order *order, uint64_t t, weir__mark mark)
+{
+    weir__mutex_lock(&order->lock);
+    bool may = may_take(order, weir__clock_find(order, t), mark);
+    weir__mutex_unlock(&order->lock);
+    return may;
+}
+
+bool weir__order_is_captured(weir__order *order, weir__mark mark)
+{
+    weir__mutex_lock(&order->lock);
+    bool captured = clock_is_captured(weir__clock_find(order, mark.clock));
+    weir__mutex_unlock(&order->lock);
+    return captured;
+}
+
+/* Whether an event that covers `number` exists or can still be recorded. */
+static bool can_cover(weir__clock *s, uint64_t number)
+{
+    if (weir__cover_for(s, number) != NULL || s->retiring)
+        return true;
+    return !s->retired && !clock_is_transient(s);
+}
+
+bool weir__order_can_wait(weir__order *order, uint64_t t, weir__mark mark)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *taker = weir__clock_find(order, t);
+    bool can = may_take(order, taker, mark);
+    if (!can && taker != NULL && !clock_is_captured(taker)) {
+        weir__clock *s = mark_resolve(order, &mark);
+        can = s != NULL && !clock_is_captured(s) && can_cover(s, mark.number);
+    }
+    weir__mutex_unlock(&order->lock);
+    return can;
+}
+
+weir__mark weir__order_mark_here(weir__order *order, uint64_t id)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__clock_find(order, id);
+    weir__mark mark = { WEIR__CLOCK_ASIDE, order->waits_begun + 1 };
+    if (clock != NULL && !clock->released)
+        mark = (weir__mark){ id, ++clock->counter };
+    weir__mutex_unlock(&order->lock);
+    return mark;
+}
+
+/* ---- recording ---- */
+
+/* Asks whether something else captures the stream: then nothing may be done with it. */
+static weir_status refuse_capturing(weir__order *order, weir_stream stream)
+{
+    bool capturing = false;
+    weir_status status = weir__stream_is_capturing(order->device, stream, &capturing);
+    if (status == WEIR_OK && capturing)
+        return weir__fail(WEIR_CAPTURING, "a stream is being captured that Weir was "
+                                          "not told of (weir_capture_begin)");
+    return status;
+}
+
+static weir_status record_event(weir__order *order, weir__cover *cover,
+                                weir_stream stream)
+{
+    weir_status status = WEIR_OK;
+    if (cover->event == NULL)
+        status = weir__event_create(order->device, &cover->event);
+    if (status == WEIR_OK)
+        status = refuse_capturing(order, stream);
+    if (status == WEIR_OK)
+        status = weir__event_record(order->device, cover->event, stream);
+    return status;
+}
+
+weir_status weir__record_locked(weir__order *order, weir__clock *clock)
+{
+    if (weir__cover_for(clock, clock->counter) != NULL || clock->done >= clock->counter)
+        return WEIR_OK;
+    weir__cover *cover = weir__cover_take(order);
+    if (cover == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for an event's record");
+
+    weir_stream stream = clock->stream;
+    cover->number = clock->counter;
+    cover->behind = weir__behind_ref(clock->behind);
+    clock->pins++;
+    weir__mutex_unlock(&order->lock);
+
+    weir_status status = record_event(order, cover, stream);
+
+    weir__mutex_lock(&order->lock);
+    clock->pins--;
+    weir__cond_broadcast(&order->changed);
+    if (status != WEIR_OK) {
+        weir__cover_unref(order, cover);
+        return status;
+    }
+    stand_upright(clock, cover->number);
+    weir__cover_publish(order, clock, cover);
+    return WEIR_OK;
+}
+
+weir_status weir__order_close(weir__order *order, uint64_t id)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__clock_find(order, id);
+    bool needed = clock != NULL && clock->kind != WEIR__CLOCK_CAPTURE &&
+                  !clock->retired && clock->capture == 0 &&
+                  (clock_is_transient(clock) || order->eager || order->live > 1);
+    weir_status status = needed ? weir__record_locked(order, clock) : WEIR_OK;
+    weir__mutex_unlock(&order->lock);
+    return status;
+}
+
+/* ---- streams to clocks ---- */
+
+static weir__clock_kind kind_of(weir_stream stream, uint64_t *key)
+{
+    if (stream == WEIR_STREAM_LEGACY)
+        return WEIR__CLOCK_LEGACY;
+    if (stream == WEIR_STREAM_PER_THREAD) {
+        *key = weir__thread_self()->number;
+        return WEIR__CLOCK_PER_THREAD;
+    }
+    *key = (uint64_t)(uintptr_t)stream;
+    return WEIR__CLOCK_KNOWN;
+}
+
+weir__clock *weir__find_stream(weir__order *order, weir_stream stream)
+{
+    uint64_t key = 0;
+    weir__clock_kind kind = kind_of(stream, &key);
+    if (kind != WEIR__CLOCK_LEGACY)
+        return weir__clock_find_key(order, kind, key);
+    if (!order->legacy_met) {
+        order->legacy_met = true;
+        order->live++;
+    }
+    return order->legacy;
+}
+
+/* The clock's own id, or that of the capture which it is in. */
+static uint64_t id_in_capture(const weir__clock *clock)
+{
+    return clock->capture != 0 ? clock->capture : clock->id;
+}
+
+/* Asks the device about an unknown stream, or meets a per-thread one for the first
+ * time. */
+static weir_status meet_stream(weir__order *order, weir_stream stream, uint64_t *out)
+{
+    uint64_t key = 0;
+    weir__clock_kind kind = kind_of(stream, &key);
+    bool blocking = true;
+    if (kind == WEIR__CLOCK_KNOWN) {
+        kind = WEIR__CLOCK_UNKNOWN;
+        weir_status status = weir__stream_get_id(order->device, stream, &key);
+        if (status != WEIR_OK)
+            return status;
+        weir__mutex_lock(&order->lock);
+        const weir__clock *met = weir__clock_find_key(order, kind, key);
+        *out = met != NULL ? id_in_capture(met) : 0;
+        weir__mutex_unlock(&order->lock);
+        if (met != NULL)
+            return WEIR_OK;
+        status = weir__stream_get_flags(order->device, stream, &blocking);
+        if (status != WEIR_OK)
+            return status;
+    }
+
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__clock_find_key(order, kind, key);
+    if (clock == NULL) {
+        clock = weir__clock_add(order, kind, key, stream, blocking);
+        if (clock != NULL)
+            weir__clock_end_later(order, clock);
+    }
+    *out = clock != NULL ? id_in_capture(clock) : 0;
+    weir__mutex_unlock(&order->lock);
+    if (clock == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a stream's clock");
+    return WEIR_OK;
+}
+
+/* As weir__order_clock, without allocating. */
+static weir_status clock_of(weir__order *order, weir_stream stream, uint64_t *out)
+{
+    stream = weir__stream_of(stream);
+    weir__mutex_lock(&order->lock);
+    const weir__clock *clock = weir__find_stream(order, stream);
+    *out = clock != NULL ? id_in_capture(clock) : 0;
+    weir__mutex_unlock(&order->lock);
+    return clock != NULL ? WEIR_OK : meet_stream(order, stream, out);
+}
+
+weir_status weir__order_clock(weir__order *order, weir_stream stream, uint64_t *out)
+{
+    *out = 0;
+    weir_status status = weir__order_stock(order);
+    if (status == WEIR_OK)
+        status = clock_of(order, stream, out);
+    return status;
+}
+
+weir__mark weir__order_free_mark(weir__order *order, weir_stream stream, uint64_t birth)
+{
+    uint64_t id = 0;
+    if (weir__order_is_captured(order, (weir__mark){ birth, 0 }))
+        id = birth;
+    else if (clock_of(order, stream, &id) != WEIR_OK)
+        id = 0; /* no clock has this number: the mark becomes an aside one */
+    weir__mark mark = weir__order_mark_here(order, id);
+    /* A mark whose event could not be recorded stays open: see clocks.h. */
+    (void)weir__order_close(order, id);
+    return mark;
+}
+
+/* ---- questions and waits ---- */
+
+void weir__publish_done(weir__order *order, uint64_t id, uint64_t number,
+                        weir_event event)
+{
+    weir__clock *clock = weir__clock_find(order, id);
+    if (clock == NULL || number <= clock->done)
+        return;
+    const weir_device *device = order->device;
+    if (device->ops->note_done != NULL)
+        device->ops->note_done(device->self, id, event);
+    weir__clock_done(order, clock, number);
+}
+
+bool weir__order_is_done(weir__order *order, uint64_t t, weir__mark mark)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *taker = weir__clock_find(order, t);
+    bool done = may_take(order, taker, mark);
+    weir__clock *s = mark_resolve(order, &mark);
+    weir__cover *cover = NULL;
+    if (!done && s != NULL && !clock_is_captured(s) && !clock_is_captured(taker))
+        cover = weir__cover_for(s, mark.number);
+    if (cover != NULL)
+        weir__cover_ref(cover);
+    weir__mutex_unlock(&order->lock);
+    if (cover == NULL)
+        return done;
+
+    /* An error is no answer: whoever needs the memory will meet it again. */
+    if (weir__event_query(order->device, cover->event, &done) != WEIR_OK)
+        done = false;
+
+    weir__mutex_lock(&order->lock);
+    if (done)
+        weir__publish_done(order, mark.clock, cover->number, cover->event);
+    weir__cover_unref(order, cover);
+    weir__mutex_unlock(&order->lock);
+    return done;
+}
+
+/* A cover of mark `number` of `s`, held for the caller: the oldest, or else a new
+ * one at the tail. Null with WEIR_OK if the mark became done meanwhile. The lock is
+ * held, and is let go of on the way. */
+static weir_status cover_hold(weir__order *order, weir__mark mark, weir__cover **out)
+{
+    *out = NULL;
+    for (;;) {
+        weir__clock *s = weir__clock_find(order, mark.clock);
+        if (s == NULL || mark.number <= s->done)
+            return WEIR_OK;
+        weir__cover *cover = weir__cover_for(s, mark.number);
+        if (cover != NULL) {
+            *out = weir__cover_ref(cover);
+            return WEIR_OK;
+        }
+        if (s->retiring) {
+            weir__cond_wait(&order->changed, &order->lock);
+            continue;
+        }
+        if (!can_cover(s, mark.number))
+            return weir__fail(WEIR_DEVICE_ERROR, "the event of a stream's last work "
+                              "could not be recorded: it needs weir_device_sync");
+        if (s->capture != 0)
+            return weir__fail(WEIR_CAPTURING, "the memory's last stream is being "
+                                              "captured");
+        weir_status status = weir__record_locked(order, s);
+        if (status != WEIR_OK)
+            return status;
+    }
+}
+
+/* `t` now waits for `cover` of clock `s`, and so for all that s was behind then. `room`
+ * (may be null) becomes what t is behind; what does not fit is forgotten, which only
+ * costs a later wait. */
+static void learn_behind(weir__order *order, uint64_t t, uint64_t s,
+                         const weir__cover *cover, weir__behind *room, size_t capacity)
+{
+    weir__clock *taker = weir__clock_find(order, t);
+    const weir__mark one = { s, cover->number };
+    bool fits = room != NULL && taker != NULL &&
+                weir__behind_join(order, room, capacity, taker->behind, cover->behind,
+                                  one);
+    if (!fits) {
+        weir__behind_unref(room);
+        return;
+    }
+    weir__behind_unref(taker->behind);
+    taker->behind = room;
+}
+
+static size_t behind_count(const weir__behind *behind)
+{
+    return behind != NULL ? behind->count : 0;
+}
+
+/* Lets `stream`, whose clock is t, wait for `cover`. Without the lock. */
+static weir_status wait_for_cover(weir__order *order, uint64_t t, weir_stream stream,
+                                  uint64_t s, weir__cover *cover)
+{
+    weir__mutex_lock(&order->lock);
+    const weir__clock *taker = weir__clock_find(order, t);
+    size_t capacity = behind_count(cover->behind) + 1;
+    capacity += taker != NULL ? behind_count(taker->behind) + 4 : 0;
+    weir__mutex_unlock(&order->lock);
+
+    weir__behind *room = weir__behind_alloc(capacity);
+    if (room == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a stream's clock");
+    weir_status status = refuse_capturing(order, stream);
+    if (status == WEIR_OK)
+        status = weir__stream_wait_event(order->device, stream, cover->event);
+
+    weir__mutex_lock(&order->lock);
+    if (status == WEIR_OK)
+        learn_behind(order, t, s, cover, room, capacity);
+    else
+        weir__behind_unref(room);
+    weir__mutex_unlock(&order->lock);
+    return status;
+}
+
+weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
+                             weir__mark mark)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *taker = weir__clock_find(order, t);
+    weir__clock *s = mark_resolve(order, &mark);
+    weir__cover *cover = NULL;
+    weir_status status = WEIR_OK;
+    bool ready = may_take(order, taker, mark);
+    if (!ready && (clock_is_captured(taker) || clock_is_captured(s)))
+        status = weir__fail(WEIR_CAPTURING, "%s is being captured",
+                            clock_is_captured(s) ? "the memory's last stream"
+                                                 : "the stream");
+    else if (!ready && mark.clock == WEIR__CLOCK_ASIDE)
+        status = weir__fail(WEIR_DEVICE_ERROR, "memory was set aside, for no event could "
+                                               "be recorded: it needs weir_device_sync");
+    else if (!ready)
+        status = cover_hold(order, mark, &cover);
+    /* Of the legacy stream the event alone is enough for a blocking one: it is an
+     * operation, and waiting for it would be one more. */
+    taker = weir__clock_find(order, t);
+    bool rule = cover != NULL && taker != NULL && taker->blocking &&
+                mark.clock == order->legacy->id;
+    weir__mutex_unlock(&order->lock);
+    if (cover == NULL)
+        return status;
+
+    if (!rule)
+        status = wait_for_cover(order, t, stream, mark.clock, cover);
+    weir__mutex_lock(&order->lock);
+    weir__cover_unref(order, cover);
+    weir__mutex_unlock(&order->lock);
+    return status;
+}
+
+weir_status weir__order_sync(weir__order *order, weir__mark mark)
+{
+    weir__cover *cover = NULL;
+    weir__mutex_lock(&order->lock);
+    bool done = may_take(order, NULL, mark);
+    weir__clock *s = mark_resolve(order, &mark);
+    bool captured = clock_is_captured(s);
+    bool coverable = !done && !captured && s != NULL && can_cover(s, mark.number);
+    weir_status status = coverable ? cover_hold(order, mark, &cover) : WEIR_OK;
+    weir__mutex_unlock(&order->lock);
+
+    if (captured)
+        return weir__fail(WEIR_CAPTURING, "memory belongs to a capture that is not "
+                                          "released");
+    if ((!done && !coverable) || (status != WEIR_OK && status != WEIR_DEVICE_LOST))
+        return weir__order_device_sync(order);
+    if (cover == NULL)
+        return status;
+
+    status = weir__event_sync(order->device, cover->event);
+    weir__mutex_lock(&order->lock);
+    if (status == WEIR_OK)
+        weir__publish_done(order, mark.clock, cover->number, cover->event);
+    weir__cover_unref(order, cover);
+    weir__mutex_unlock(&order->lock);
+    return status;
+}
