@@ -1,9 +1,10 @@
 /* capture.c - memory for work that is captured into a graph.
  *
- * A capture is a clock of its own, on which nothing is ever done: what is freed under it
- * can be handed out to nobody else. When it is released its marks take on the meaning
- * of one on the stream that it is released on. Nothing in the resources knows of captures
- * but this: a block remembers the clock that it was allocated under. */
+ * A capture is a clock of its own, on which nothing is ever done: what is freed
+ * under it can be handed out to nobody else. When it is released its marks take on
+ * the meaning of one on the stream that it is released on. Nothing in the resources
+ * knows of captures but this: a block remembers the clock that it was allocated
+ * under. */
 #include "weir/capture.h"
 
 #include "device/device.h"
@@ -20,7 +21,8 @@ static weir__order *order_of(const weir_capture *capture)
     return weir_resource_device(capture->resource)->order;
 }
 
-weir_status weir_capture_begin(weir_resource *mr, weir_stream stream, weir_capture **out)
+weir_status weir_capture_begin(weir_resource *mr, weir_stream stream,
+                               weir_capture **out)
 {
     if (out != NULL)
         *out = NULL;

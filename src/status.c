@@ -59,7 +59,8 @@ static weir__error_record *record_of_thread(void)
     (void)pthread_once(&once, record_key_create);
     if (!record_key_made)
         return NULL;
-    /* Not weir__host_alloc: telling a failure must not use up the one a test planned. */
+    /* Not weir__host_alloc: telling a failure must not use up the one a test
+     * planned. */
     weir__error_record *record = calloc(1, sizeof *record);
     if (record == NULL)
         return NULL;

@@ -462,8 +462,9 @@ weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
                             clock_is_captured(s) ? "the memory's last stream"
                                                  : "the stream");
     else if (!ready && mark.clock == WEIR__CLOCK_ASIDE)
-        status = weir__fail(WEIR_DEVICE_ERROR, "memory was set aside, for no event could "
-                                               "be recorded: it needs weir_device_sync");
+        status = weir__fail(WEIR_DEVICE_ERROR,
+                            "memory was set aside, for no event could be recorded: it "
+                            "needs weir_device_sync");
     else if (!ready)
         status = cover_hold(order, mark, &cover);
     /* Of the legacy stream the event alone is enough for a blocking one: it is an

@@ -46,7 +46,7 @@ bool weir__is_forked(void)
 weir_status weir__enter(void)
 {
     if (weir__is_forked())
-        return weir__fail(WEIR_FORKED, "a fork's child cannot use the parent's devices");
+        return weir__fail(WEIR_FORKED, "a fork's child cannot use its parent's device");
     weir__yield();
     return WEIR_OK;
 }
