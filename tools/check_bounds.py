@@ -6,9 +6,9 @@
     tools/check_bounds.py --self-test      the canary
 
 A test prints `bound: NAME = NUMBER` for each bound that it ran at: programs, seeds,
-points of a sweep. tests/bounds.txt keeps them, one `NAME = QUICK FULL` in a line. A bound
-may only grow: below its record, or not printed at all, it is a finding, and so is one
-without a record. A change that raises a bound raises its record.
+points of a sweep. tests/bounds.txt keeps them, one `NAME = QUICK FULL` in a line. A
+bound may only grow: below its record, or not printed at all, it is a finding, and so is
+one without a record. A change that raises a bound raises its record.
 """
 import os
 import re
