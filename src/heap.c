@@ -1,8 +1,8 @@
 /* heap.c - see heap.h.
  *
  * The tree is a treap: a search tree by key that is a heap by priority, where the
- * priority is a hash of the address. So it is as deep as a random tree whatever the order
- * of the requests, without a random number and without anything to rebalance.
+ * priority is a hash of the address. So it is as deep as a random tree whatever the
+ * order of the requests, without a random number and without anything to rebalance.
  */
 #include "heap.h"
 
@@ -34,11 +34,6 @@ static uint64_t hash_of(uintptr_t base)
 static uintptr_t end_of(const weir__heap_block *block)
 {
     return block->base + block->bytes;
-}
-
-static bool is_idle(const weir__heap_block *block)
-{
-    return block->state == WEIR__HEAP_FREE || block->state == WEIR__HEAP_LIMBO;
 }
 
 static uintptr_t align_up(uintptr_t address, size_t alignment)
@@ -251,11 +246,11 @@ void weir__heap_close(weir__heap *heap)
 
 static void set_state(weir__heap_block *block, weir__heap_state state)
 {
-    bool was_idle = is_idle(block);
+    bool was_idle = weir__heap_is_idle(block);
     block->state = state;
-    if (was_idle && !is_idle(block))
+    if (was_idle && !weir__heap_is_idle(block))
         block->chunk->busy++;
-    else if (!was_idle && is_idle(block))
+    else if (!was_idle && weir__heap_is_idle(block))
         block->chunk->busy--;
 }
 
@@ -318,6 +313,27 @@ void weir__heap_drop_marks(weir__heap *heap, weir__heap_block *block)
     }
 }
 
+void weir__heap_drop_done(weir__heap *heap, weir__heap_block *block,
+                          weir__heap_is_done is_done, void *context)
+{
+    weir__heap_block **link = &block->more;
+    while (*link != NULL) {
+        weir__heap_block *record = *link;
+        if (!is_done(context, record->mark)) {
+            link = &record->more;
+            continue;
+        }
+        *link = record->more;
+        record_give_back(heap, record);
+    }
+    if (block->more != NULL && is_done(context, block->mark)) {
+        weir__heap_block *record = block->more;
+        block->mark = record->mark;
+        block->more = record->more;
+        record_give_back(heap, record);
+    }
+}
+
 static void limbo_insert(weir__heap *heap, weir__heap_block *block)
 {
     block->left = NULL;
@@ -338,7 +354,7 @@ static void limbo_remove(weir__heap *heap, weir__heap_block *block)
 
 void weir__heap_hold(weir__heap *heap, weir__heap_block *block)
 {
-    WEIR_CHECK(is_idle(block), "only what is free can be held");
+    WEIR_CHECK(weir__heap_is_idle(block), "only what is free can be held");
     if (block->state == WEIR__HEAP_FREE)
         tree_remove(heap, block);
     else
@@ -526,34 +542,6 @@ bool weir__heap_next_clock(const weir__heap *heap, uint64_t *clock)
     return block != NULL;
 }
 
-weir__heap_run weir__heap_find_run(const weir__heap *heap, size_t bytes,
-                                   size_t alignment, weir__heap_usable usable,
-                                   void *context)
-{
-    weir__heap_run best = { NULL, NULL };
-    size_t best_bytes = SIZE_MAX;
-    for (weir__chunk *chunk = heap->oldest; chunk != NULL; chunk = chunk->newer) {
-        /* [first, block] is the window; its beginning follows as soon as it may. */
-        weir__heap_block *first = NULL;
-        for (weir__heap_block *block = chunk->first; block; block = block->after) {
-            if (!is_idle(block) || !usable(context, block)) {
-                first = NULL;
-                continue;
-            }
-            if (first == NULL)
-                first = block;
-            while (first != NULL && weir__heap_fits(first, block, bytes, alignment)) {
-                if (end_of(block) - first->base < best_bytes) {
-                    best = (weir__heap_run){ first, block };
-                    best_bytes = end_of(block) - first->base;
-                }
-                first = first == block ? NULL : first->after;
-            }
-        }
-    }
-    return best;
-}
-
 weir__heap_block *weir__heap_find(const weir__heap *heap, const void *ptr)
 {
     uintptr_t base = (uintptr_t)ptr;
@@ -563,32 +551,4 @@ weir__heap_block *weir__heap_find(const weir__heap *heap, const void *ptr)
     while (block != NULL && block->base != base)
         block = block->next;
     return block;
-}
-
-weir__heap_block *weir__heap_around(const weir__heap *heap, const void *ptr)
-{
-    uintptr_t at = (uintptr_t)ptr;
-    for (weir__chunk *chunk = heap->oldest; chunk != NULL; chunk = chunk->newer) {
-        if (at < chunk->base || at - chunk->base >= chunk->bytes)
-            continue;
-        weir__heap_block *block = chunk->first;
-        while (at - block->base >= block->bytes)
-            block = block->after;
-        return block;
-    }
-    return NULL;
-}
-
-size_t weir__heap_largest_free(const weir__heap *heap)
-{
-    size_t largest = 0;
-    for (weir__chunk *chunk = heap->oldest; chunk != NULL; chunk = chunk->newer) {
-        size_t run = 0;
-        for (weir__heap_block *block = chunk->first; block; block = block->after) {
-            run = is_idle(block) ? run + block->bytes : 0;
-            if (run > largest)
-                largest = run;
-        }
-    }
-    return largest;
 }

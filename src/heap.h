@@ -9,9 +9,9 @@
  *   - Every block begins at a multiple of 256, and so does what follows it.
  *   - Two free neighbours never have the same clock: they are merged at once, under the
  *     later mark. Neighbours of different clocks stay apart until a request takes both.
- *   - Free blocks are in one search tree, sorted by (clock, bytes, address). So the best
- *     fit of a clock is a lower bound in it, and so is the next clock that has anything
- *     free. A clock has no record of its own here: one that was never seen
+ *   - Free blocks are in one search tree, sorted by (clock, bytes, address). So the
+ *     best fit of a clock is a lower bound in it, and so is the next clock that has
+ *     anything free. A clock has no record of its own here: one that was never seen
  *     costs nothing, and one that is gone leaves nothing.
  *   - Blocks that are out are in a hash table by address.
  *
@@ -36,7 +36,7 @@
 typedef enum weir__heap_state {
     WEIR__HEAP_SPARE,     /* a record that stands for nothing */
     WEIR__HEAP_FREE,      /* in the tree, behind `mark` */
-    WEIR__HEAP_LIMBO,     /* free, but behind `mark` and those of `more`: not in the tree */
+    WEIR__HEAP_LIMBO,     /* free, behind `mark` and all of `more`: not in the tree */
     WEIR__HEAP_HELD,      /* somebody is at work on it: neither free nor out */
     WEIR__HEAP_OUT,       /* handed out */
     WEIR__HEAP_RETURNING  /* was out, and is about to be free */
@@ -57,7 +57,7 @@ struct weir__heap_block {
     weir__heap_block *before, *after; /* neighbours by address */
     weir__chunk *chunk;
     weir__heap_block *next;  /* SPARE: the next spare; OUT, RETURNING: in the bucket */
-    weir__heap_block *more;  /* further records (state SPARE), whose marks count as well */
+    weir__heap_block *more;  /* further records, whose marks count as well */
 
     /* OUT, RETURNING: what the caller asked for. */
     size_t asked_bytes;
@@ -65,6 +65,11 @@ struct weir__heap_block {
     weir_stream stream;
     uint64_t birth;          /* the clock it was allocated under */
 };
+
+static inline bool weir__heap_is_idle(const weir__heap_block *block)
+{
+    return block->state == WEIR__HEAP_FREE || block->state == WEIR__HEAP_LIMBO;
+}
 
 /* Memory from upstream. The record is the caller's, linked here while it is part of the
  * heap. */
@@ -188,6 +193,12 @@ void weir__heap_cancel_return(weir__heap *heap, weir__heap_block *block);
 bool weir__heap_add_mark(weir__heap *heap, weir__heap_block *block, weir__mark mark);
 /* Takes them all away. */
 void weir__heap_drop_marks(weir__heap *heap, weir__heap_block *block);
+
+/* Takes away those of a HELD block's marks that `is_done` says are done, but for one if
+ * all are. */
+typedef bool (*weir__heap_is_done)(void *context, weir__mark mark);
+void weir__heap_drop_done(weir__heap *heap, weir__heap_block *block,
+                          weir__heap_is_done is_done, void *context);
 
 /* Stops if a record contradicts another. Walks everything. */
 void weir__heap_verify(const weir__heap *heap);

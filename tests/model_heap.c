@@ -269,8 +269,8 @@ static void do_add_chunk(model *m)
     size_t bytes = (size_t)(below(m, CHUNK_GRAINS) + 1) * GRAIN;
     weir__mark mark = random_mark(m);
     chunk->slot = slot;
-    model_insert(chunk, 0, (model_block){ BASE + slot * SLOT_BYTES + below(m, 8) * GRAIN,
-                                          bytes, WEIR__HEAP_FREE, mark });
+    uintptr_t base = BASE + slot * SLOT_BYTES + below(m, 8) * GRAIN;
+    model_insert(chunk, 0, (model_block){ base, bytes, WEIR__HEAP_FREE, mark });
     m->chunks[m->chunk_count++] = chunk;
 
     must(weir__heap_promise(&m->heap));

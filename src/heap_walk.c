@@ -1,9 +1,73 @@
-/* heap_verify.c - walks all records of a heap, and stops if one contradicts another.
+/* heap_walk.c - what walks over all blocks of a heap: the search for runs of several
+ * clocks, which only a miss needs, what reports want to know, and verify.
  *
- * Every test calls it after every operation, so that a mistake shows where it is made
- * and not where it hurts. */
+ * weir__heap_verify stops if one record contradicts another. Tests call it after every
+ * operation, so that a mistake shows where it is made and not where it hurts. */
 #include "heap.h"
 #include "internal.h"
+
+static uintptr_t end_of(const weir__heap_block *block)
+{
+    return block->base + block->bytes;
+}
+
+weir__heap_run weir__heap_find_run(const weir__heap *heap, size_t bytes,
+                                   size_t alignment, weir__heap_usable usable,
+                                   void *context)
+{
+    weir__heap_run best = { NULL, NULL };
+    size_t best_bytes = SIZE_MAX;
+    for (weir__chunk *chunk = heap->oldest; chunk != NULL; chunk = chunk->newer) {
+        /* [first, block] is the window; its beginning follows as soon as it may. */
+        weir__heap_block *first = NULL;
+        for (weir__heap_block *block = chunk->first; block; block = block->after) {
+            if (!weir__heap_is_idle(block) || !usable(context, block)) {
+                first = NULL;
+                continue;
+            }
+            if (first == NULL)
+                first = block;
+            while (first != NULL && weir__heap_fits(first, block, bytes, alignment)) {
+                if (end_of(block) - first->base < best_bytes) {
+                    best = (weir__heap_run){ first, block };
+                    best_bytes = end_of(block) - first->base;
+                }
+                first = first == block ? NULL : first->after;
+            }
+        }
+    }
+    return best;
+}
+
+weir__heap_block *weir__heap_around(const weir__heap *heap, const void *ptr)
+{
+    uintptr_t at = (uintptr_t)ptr;
+    for (weir__chunk *chunk = heap->oldest; chunk != NULL; chunk = chunk->newer) {
+        if (at < chunk->base || at - chunk->base >= chunk->bytes)
+            continue;
+        weir__heap_block *block = chunk->first;
+        while (at - block->base >= block->bytes)
+            block = block->after;
+        return block;
+    }
+    return NULL;
+}
+
+size_t weir__heap_largest_free(const weir__heap *heap)
+{
+    size_t largest = 0;
+    for (weir__chunk *chunk = heap->oldest; chunk != NULL; chunk = chunk->newer) {
+        size_t run = 0;
+        for (weir__heap_block *block = chunk->first; block; block = block->after) {
+            run = weir__heap_is_idle(block) ? run + block->bytes : 0;
+            if (run > largest)
+                largest = run;
+        }
+    }
+    return largest;
+}
+
+/* ---- verify ---- */
 
 /* What the chunks' lists add up to. */
 typedef struct heap_sum {
