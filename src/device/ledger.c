@@ -212,6 +212,15 @@ weir__ledger_position *weir__ledger_record_all(weir__ledger *self, uint64_t thre
     return position;
 }
 
+void weir__ledger_ref(weir__ledger *self, weir__ledger_position *position)
+{
+    if (position == NULL)
+        return;
+    weir__mutex_lock(&self->lock);
+    position->references++;
+    weir__mutex_unlock(&self->lock);
+}
+
 void weir__ledger_unref(weir__ledger *self, weir__ledger_position *position)
 {
     if (position == NULL)

@@ -78,6 +78,7 @@ void weir__ledger_operation(weir__ledger *ledger, uint64_t thread, uint64_t id,
  * it is recorded again or destroyed. */
 weir__ledger_position *weir__ledger_record(weir__ledger *ledger, uint64_t thread,
                                            uint64_t id);
+void weir__ledger_ref(weir__ledger *ledger, weir__ledger_position *position);
 void weir__ledger_unref(weir__ledger *ledger, weir__ledger_position *position);
 void weir__ledger_stream_wait(weir__ledger *ledger, uint64_t thread, uint64_t id,
                               weir__ledger_position *position);
