@@ -1,5 +1,5 @@
-/* test_trace.c - the reader of allocation traces: what it makes of a good file, and that
- * each kind of broken one is refused with its line, and leaves nothing behind.
+/* test_trace.c - the reader of allocation traces: what it makes of a good file, and
+ * that each kind of broken one is refused with its line, and leaves nothing behind.
  *
  * Needs no device; it is linked with tools/weir_trace.c. */
 #include <malloc.h>
@@ -181,7 +181,7 @@ static void trace_is_the_same_plain_and_gzipped(void **state)
 
 /* ---- broken files ---- */
 
-/* Reads the file, which must be refused at `line` with a sentence that holds `words`. */
+/* Reads the file, which must be refused at `line` in a sentence that holds `words`. */
 static void assert_refused(size_t line, const char *words)
 {
     trace it;

@@ -272,12 +272,6 @@ static bool line_parse(reader *self, trace_line *out)
 
 /* ---- events ---- */
 
-/* The line that event `index` stood on; the header is line 1. */
-static size_t line_of(size_t index)
-{
-    return index + 2;
-}
-
 /* Makes room for one more item; false: no memory. */
 static bool array_grow(void **items, size_t *capacity, size_t count, size_t item_bytes)
 {
@@ -319,7 +313,7 @@ static bool block_begin(reader *self, const trace_line *line, uint32_t *out)
         const trace_block *before = &made->blocks[slot->index];
         if (before->freed_at == TRACE_NEVER)
             return refuse(self, "id %" PRIu64 " is allocated again; it is live since "
-                          "line %zu", line->id, line_of(before->allocated_at));
+                          "line %zu", line->id, trace_line_of(before->allocated_at));
         slot->index = fresh;
     }
     if (line->bytes > PTRDIFF_MAX - self->live_bytes)
@@ -355,11 +349,11 @@ static bool block_end(reader *self, const trace_line *line, uint32_t *out)
     trace_block *block = &made->blocks[index];
     if (block->freed_at != TRACE_NEVER)
         return refuse(self, "id %" PRIu64 " is freed again; it was freed in line %zu",
-                      line->id, line_of(block->freed_at));
+                      line->id, trace_line_of(block->freed_at));
     if (block->bytes != line->bytes)
         return refuse(self, "id %" PRIu64 " is freed with %" PRIu64 " bytes; it was "
                       "allocated in line %zu with %zu", line->id, line->bytes,
-                      line_of(block->allocated_at), block->bytes);
+                      trace_line_of(block->allocated_at), block->bytes);
 
     block->freed_at = made->event_count;
     self->live_bytes -= block->bytes;

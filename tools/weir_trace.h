@@ -50,6 +50,12 @@ typedef struct trace_error {
 /* Reads the file at `path`. On failure *out is empty and *error says why. */
 bool trace_read(const char *path, trace *out, trace_error *error);
 
+/* The line on which event `index` stands; the header is line 1. */
+static inline size_t trace_line_of(size_t index)
+{
+    return index + 2;
+}
+
 /* Frees what trace_read made, and empties it. */
 void trace_clear(trace *self);
 

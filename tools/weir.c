@@ -1,0 +1,63 @@
+/* weir.c - the command: `weir info`, `weir replay`, `weir help`. */
+#include <stdio.h>
+#include <string.h>
+
+#include "weir/version.h"
+#include "weir_info.h"
+#include "weir_replay.h"
+#include "weir_say.h"
+
+static void help(void)
+{
+    fputs(
+"usage: weir COMMAND [option ...]\n"
+"\n"
+"  weir info            the devices here, what each can do, and which build this is\n"
+"  weir replay TRACE    replays an allocation trace, checks it, tells what it cost\n"
+"  weir help [COMMAND]  this, or more about one of them\n"
+"  weir --version       the version of the library\n", stdout);
+}
+
+static int help_main(int argc, char **argv)
+{
+    if (argc < 2)
+        help();
+    else if (strcmp(argv[1], "replay") == 0)
+        replay_help();
+    else if (strcmp(argv[1], "info") == 0)
+        info_help();
+    else {
+        say("there is no command `%s`; try `weir help`", argv[1]);
+        return SAY_REFUSED;
+    }
+    return SAY_GOOD;
+}
+
+static bool is_one_of(const char *word, const char *one, const char *other)
+{
+    return strcmp(word, one) == 0 || strcmp(word, other) == 0;
+}
+
+int main(int argc, char **argv)
+{
+    static char name[] = "weir"; /* what getopt begins its sentences with */
+
+    if (argc < 2) {
+        say("there is no command; try `weir help`");
+        return SAY_REFUSED;
+    }
+    const char *command = argv[1];
+    argv[1] = name;
+    if (strcmp(command, "replay") == 0)
+        return replay_main(argc - 1, argv + 1);
+    if (strcmp(command, "info") == 0)
+        return info_main(argc - 1, argv + 1);
+    if (is_one_of(command, "help", "--help") || strcmp(command, "-h") == 0)
+        return help_main(argc - 1, argv + 1);
+    if (is_one_of(command, "version", "--version")) {
+        printf("weir %s\n", weir_version_string());
+        return SAY_GOOD;
+    }
+    say("there is no command `%s`; try `weir help`", command);
+    return SAY_REFUSED;
+}

@@ -1,0 +1,116 @@
+/* weir_pass.h - one run of a plan over one resource: device, streams, blocks.
+ *
+ * A device is opened anew for each pass, with the options that the pass wants, so that
+ * no pass finds anything of the one before. */
+#ifndef WEIR_PASS_H
+#define WEIR_PASS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "weir/device.h"
+#include "weir/emulated.h"
+#include "weir/resource.h"
+#include "weir_plan.h"
+
+/* Where a pass runs, and over what. */
+typedef struct pass_place {
+    const char *device;
+    bool is_emulated;       /* else the next three are not looked at */
+    weir_emulated_scheduler scheduler;
+    size_t memory_bytes;
+    uint64_t seed;
+    const char *spec;
+    size_t chunk_bytes;     /* if not zero the spec's first element is a pool, and gets
+                               one chunk of this size and no more */
+    bool skip_wait;         /* leave out the waits of handoffs */
+} pass_place;
+
+/* A block's address, from its allocation to its free. */
+#define PASS_NOT_YET ((uintptr_t)0)
+#define PASS_REFUSED ((uintptr_t)1) /* the resource had no memory for it */
+
+typedef struct pass {
+    const plan *work;
+    bool skip_wait;
+    weir_device *device;
+    weir_stream *streams;
+    size_t stream_count;         /* made so far */
+    weir_resource *mr;
+    atomic_uintptr_t *slots;     /* for each block */
+    atomic_size_t out_of_memory;
+    atomic_bool broke;           /* something failed that was not for want of memory */
+} pass;
+
+/* Opens all of it. False: said why, and closed again. */
+bool pass_open(pass *self, const plan *work, const pass_place *place);
+
+/* Frees what is still out, waits for the device and closes all. */
+void pass_close(pass *self);
+
+/* Allocates a block on its stream. False: there is none; its slot says PASS_REFUSED
+ * already, and the pass has counted or said why. */
+static inline bool pass_allocate(pass *self, uint32_t block, void **out);
+
+/* Makes the stream that uses the block wait for the one that wrote it. */
+static inline bool pass_hand_off(pass *self, uint32_t block);
+
+/* Says that a call failed, the first time, and marks the pass as broken. */
+void pass_break(pass *self, const char *what, weir_status status);
+/* What follows an allocation that failed. */
+void pass_refuse_block(pass *self, uint32_t block, weir_status status);
+
+typedef struct pass_timing {
+    double ns_per_event;
+    size_t peak_live_bytes;
+    size_t peak_held_bytes;
+    bool held_is_known;
+    weir_device_calls calls;     /* of the events alone */
+    size_t out_of_memory;
+} pass_timing;
+
+/* Runs the plan as fast as it goes, and writes what that took. False: something broke,
+ * and was said. */
+bool pass_time(const plan *work, const pass_place *place, pass_timing *out);
+
+/* Whether the plan, which has one lane, runs to its end without an allocation that
+ * fails. False in *broke's case too. */
+bool pass_serves(const plan *work, const pass_place *place, bool *broke);
+
+/* ---- */
+
+static inline bool pass_allocate(pass *self, uint32_t block, void **out)
+{
+    const plan_block *it = &self->work->blocks[block];
+    weir_status status = weir_allocate(self->mr, self->streams[it->allocated_on],
+                                       it->bytes, WEIR_ALIGNMENT, out);
+    if (status == WEIR_OK)
+        return true;
+    pass_refuse_block(self, block, status);
+    return false;
+}
+
+static inline bool pass_hand_off(pass *self, uint32_t block)
+{
+    const plan_block *it = &self->work->blocks[block];
+    if (!plan_hands_off(it) || self->skip_wait)
+        return true;
+    weir_status status = weir_stream_wait(self->device, self->streams[it->used_on],
+                                          self->streams[it->allocated_on]);
+    if (status != WEIR_OK)
+        pass_break(self, "weir_stream_wait", status);
+    return status == WEIR_OK;
+}
+
+/* Frees a block that is out, and forgets its address. */
+static inline void pass_deallocate(pass *self, uint32_t block, void *ptr)
+{
+    const plan_block *it = &self->work->blocks[block];
+    atomic_store_explicit(&self->slots[block], PASS_NOT_YET, memory_order_relaxed);
+    (void)weir_deallocate(self->mr, self->streams[it->used_on], ptr, it->bytes,
+                          WEIR_ALIGNMENT);
+}
+
+#endif
