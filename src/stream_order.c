@@ -223,6 +223,17 @@ weir_status weir__order_close(weir__order *order, uint64_t id)
     return status;
 }
 
+void weir__order_cover(weir__order *order, weir__mark mark)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = mark_resolve(order, &mark);
+    if (clock != NULL && clock->kind != WEIR__CLOCK_CAPTURE && clock->capture == 0 &&
+        !clock->retired && !clock_is_transient(clock) && mark.number > clock->done &&
+        weir__cover_for(clock, mark.number) == NULL)
+        (void)weir__record_locked(order, clock); /* or it stays open */
+    weir__mutex_unlock(&order->lock);
+}
+
 /* ---- streams to clocks ---- */
 
 static weir__clock_kind kind_of(weir_stream stream, uint64_t *key)

@@ -49,8 +49,8 @@ weir__mark weir__order_free_mark(weir__order *order, weir_stream stream,
                                  uint64_t birth);
 
 /* The same without close: a mark of `clock`, which the caller got from
- * weir__order_clock in this call. Makes no device call. For what needs no event of
- * its own (fresh memory, the result of a merge). */
+ * weir__order_clock in this call; of none (0), an aside one. Makes no device call. For
+ * what needs no event of its own (fresh memory, the result of a merge). */
 weir__mark weir__order_mark_here(weir__order *order, uint64_t clock);
 
 /* After mark_here, for memory that then becomes free: records the event that a mark
@@ -58,6 +58,11 @@ weir__mark weir__order_mark_here(weir__order *order, uint64_t clock);
  * failure the marks stay open: nobody else gets what they stand for before an event
  * or a device wait. To be called without locks of rank resource and above. */
 weir_status weir__order_close(weir__order *order, uint64_t clock);
+
+/* Sees to it that an event covers `mark`, where one still can, so that is_done has
+ * something to ask; for who keeps a lot and has met one stream only. To be called
+ * without locks of rank resource and above. */
+void weir__order_cover(weir__order *order, weir__mark mark);
 
 /* Whether the stream of clock `t` may take what is marked, as far as is known: no
  * device call. May be called under a resource's lock. True also tells the ledger's

@@ -206,8 +206,8 @@ static size_t stamp_compare(const unsigned char *base, size_t from, size_t to,
     return to;
 }
 
-/* The next part of a block that carries the pattern, from *from on: writes its ends, and
- * answers false where there is no more. */
+/* The next part of a block that carries the pattern, from *from on: writes its ends,
+ * and answers false where there is no more. */
 static bool stamp_next_part(size_t bytes, size_t *from, size_t *to)
 {
     if (*to >= bytes)

@@ -59,8 +59,8 @@ weir_deallocate(weir_resource *mr, weir_stream stream,
 
 /* The same for memory used on several streams: it is reused only by work behind all of
  * the `count` points. With none, nothing that was put on a stream uses it any more.
- * Where several are still open, the stream of the last one may be made to wait for the
- * others. */
+ * Where a resource has no better way, the legacy stream is made to wait for points
+ * that are still open. */
 WEIR_API bool
 weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t alignment,
                       const weir_point *points, size_t count);
@@ -83,7 +83,8 @@ WEIR_API WEIR_NODISCARD weir_status
 weir_resource_find(weir_resource *mr, const void *ptr, weir_block *out);
 
 /* Gives back a block by its address alone, as if it were deallocated on the stream
- * that it was allocated on. Null is ignored. Misuse as for weir_deallocate. */
+ * that it was allocated on, which must not have ended. Null is ignored. Misuse as for
+ * weir_deallocate; a resource that keeps no record of its blocks has none to give. */
 WEIR_API bool weir_free(weir_resource *mr, void *ptr);
 
 /* Gives memory that is not in use back to upstream until no more than

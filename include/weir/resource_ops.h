@@ -45,11 +45,14 @@ typedef struct weir_resource_ops {
     /* Optional: fills the zeroed *out. Left null: upstream's. */
     void (*statistics)(void *self, weir_resource_statistics *out);
     /* Optional: the block that begins at `ptr`; NOT_FOUND by weir_resource_refuse. Left
-     * null: upstream's, which is right if blocks pass through unchanged. */
+     * null: upstream's, which is right if blocks pass through unchanged. With it, the
+     * resource finds misuse: its deallocate is asked about what it has not out, with
+     * sizes that no block has. */
     weir_status (*find)(void *self, const void *ptr, weir_block *out);
-    /* Optional. As deallocate, behind `count` points. Left null: the stream of the last
-     * point waits for the others, and the block goes back on it; with no
-     * point, on the legacy stream. */
+    /* Optional. As deallocate, behind `count` points. Left null: the legacy stream waits
+     * for them, or if it cannot the host does, and the block goes back on that stream.
+     * What nobody can wait for, as points of a capture that is not released, is never
+     * given back. */
     bool (*deallocate_after)(void *self, void *ptr, size_t bytes, size_t alignment,
                              const weir_point *points, size_t count);
     /* Optional: makes the block of `bytes` at `ptr` `new_bytes` long without moving

@@ -1,0 +1,170 @@
+/* kept.c - see kept.h. */
+#include "kept.h"
+
+#include "internal.h"
+
+/* What the emulated device rounds to, and CUDA at least. */
+#define ROOM_STEP_BYTES ((size_t)256)
+
+static size_t bucket_of(uint64_t clock)
+{
+    return (size_t)((clock * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % WEIR__KEPT_BUCKETS;
+}
+
+static size_t room_of(const weir__kept_block *block)
+{
+    size_t bytes = block->record.bytes;
+    return (bytes + ROOM_STEP_BYTES - 1) / ROOM_STEP_BYTES * ROOM_STEP_BYTES;
+}
+
+weir__mark weir__kept_mark(const weir__kept_block *block)
+{
+    WEIR_ASSERT(block->mark_count > 0, "a kept block waits for nothing");
+    return block->marks[block->mark_count - 1];
+}
+
+static uint64_t clock_of(const weir__kept_block *block)
+{
+    return weir__kept_mark(block).clock;
+}
+
+/* Where the head of the queue of `clock` hangs, or would hang. */
+static weir__kept_block **find_queue(weir__kept *kept, uint64_t clock)
+{
+    weir__kept_block **link = &kept->buckets[bucket_of(clock)];
+    while (*link != NULL && clock_of(*link) != clock)
+        link = &(*link)->next_queue;
+    return link;
+}
+
+void weir__kept_put(weir__kept *kept, weir__kept_block *block)
+{
+    if (block->number == 0)
+        block->number = ++kept->last_number;
+    block->newer = NULL;
+
+    uint64_t clock = clock_of(block);
+    weir__kept_block **link = find_queue(kept, clock);
+    if (*link == NULL) {
+        block->newest = block;
+        block->next_queue = NULL;
+        *link = block;
+    } else {
+        (*link)->newest->newer = block;
+        (*link)->newest = block;
+    }
+    kept->blocks++;
+    kept->bytes += block->record.bytes;
+    kept->room_bytes += room_of(block);
+    if (clock == WEIR__CLOCK_ASIDE)
+        kept->aside_bytes += block->record.bytes;
+}
+
+/* Takes the head that hangs at `link`; the next in its queue takes its place. */
+static weir__kept_block *take_head(weir__kept *kept, weir__kept_block **link)
+{
+    weir__kept_block *head = *link;
+    weir__kept_block *heir = head->newer;
+    if (heir == NULL) {
+        *link = head->next_queue;
+    } else {
+        heir->newest = head->newest;
+        heir->next_queue = head->next_queue;
+        *link = heir;
+    }
+    head->newer = NULL;
+    kept->blocks--;
+    kept->bytes -= head->record.bytes;
+    kept->room_bytes -= room_of(head);
+    if (clock_of(head) == WEIR__CLOCK_ASIDE)
+        kept->aside_bytes -= head->record.bytes;
+    return head;
+}
+
+weir__kept_block *weir__kept_take_done(weir__kept *kept, weir__order *order,
+                                       uint64_t clock)
+{
+    weir__kept_block *taken = NULL;
+    weir__kept_block **end = &taken;
+    weir__kept_block **link = find_queue(kept, clock);
+    while (*link != NULL && clock_of(*link) == clock &&
+           weir__order_may_take(order, 0, weir__kept_mark(*link))) {
+        weir__kept_block *block = take_head(kept, link);
+        if (block->mark_count > 1) {
+            block->mark_count--;
+            weir__kept_put(kept, block);
+            link = find_queue(kept, clock);
+        } else {
+            *end = block;
+            end = &block->newer;
+        }
+    }
+    return taken;
+}
+
+weir__kept_block *weir__kept_next_to_ask(weir__kept *kept, uint64_t round)
+{
+    for (size_t i = 0; i < WEIR__KEPT_BUCKETS; i++) {
+        weir__kept_block *head = kept->buckets[i];
+        while (head != NULL && head->asked >= round)
+            head = head->next_queue;
+        if (head != NULL) {
+            head->asked = round;
+            return head;
+        }
+    }
+    return NULL;
+}
+
+weir__kept_block *weir__kept_oldest(weir__kept *kept, weir__order *order)
+{
+    weir__kept_block *oldest = NULL;
+    for (size_t i = 0; i < WEIR__KEPT_BUCKETS; i++) {
+        for (weir__kept_block *head = kept->buckets[i]; head != NULL;
+             head = head->next_queue) {
+            if ((oldest == NULL || head->number < oldest->number) &&
+                !weir__order_is_captured(order, weir__kept_mark(head)))
+                oldest = head;
+        }
+    }
+    return oldest;
+}
+
+weir__kept_block *weir__kept_take_any(weir__kept *kept)
+{
+    for (size_t i = 0; i < WEIR__KEPT_BUCKETS; i++) {
+        if (kept->buckets[i] != NULL)
+            return take_head(kept, &kept->buckets[i]);
+    }
+    return NULL;
+}
+
+void weir__kept_verify(const weir__kept *kept)
+{
+    size_t blocks = 0, bytes = 0, aside_bytes = 0;
+    for (size_t i = 0; i < WEIR__KEPT_BUCKETS; i++) {
+        for (const weir__kept_block *head = kept->buckets[i]; head != NULL;
+             head = head->next_queue) {
+            uint64_t clock = clock_of(head);
+            const weir__kept_block *last = head;
+            WEIR_CHECK(bucket_of(clock) == i, "a queue hangs in another's place");
+            for (const weir__kept_block *block = head; block != NULL;
+                 block = block->newer) {
+                WEIR_CHECK(clock_of(block) == clock, "a block stands in a queue that "
+                                                     "is not its own");
+                WEIR_CHECK(block->record.state == WEIR__BLOCK_BACK,
+                           "a block is kept that did not come back");
+                WEIR_CHECK(block->mark_count <= WEIR__KEPT_MARKS, "too many marks");
+                blocks++;
+                bytes += block->record.bytes;
+                if (clock == WEIR__CLOCK_ASIDE)
+                    aside_bytes += block->record.bytes;
+                last = block;
+            }
+            WEIR_CHECK(head->newest == last, "a queue does not know its end");
+        }
+    }
+    WEIR_CHECK(blocks == kept->blocks && bytes == kept->bytes &&
+                   aside_bytes == kept->aside_bytes,
+               "what is kept was counted wrong");
+}

@@ -1,0 +1,530 @@
+/* resource.c - turns a table of operations into a resource, and calls it.
+ *
+ * A table is completed once, when the resource is made: copied as far as its maker
+ * knew it, checked, and filled up with defaults; upstream, device and properties are
+ * asked for then, and never again.
+ *
+ * One number counts a resource's references and its blocks that are out. It dies when
+ * both are none, so that memory can come back after the last unref. A resource holds a
+ * reference to its upstream and to its device, and lets go of both after its own
+ * destroy.
+ *
+ * Resources call each other through here. Only the outermost call of a thread tells the
+ * device's ledger whose bytes change hands: what a resource draws from another is its
+ * own business. */
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "internal.h"
+#include "resource_internal.h"
+#include "sync.h"
+
+struct weir_resource {
+    atomic_uint_least64_t counts; /* references, and blocks out in the upper half */
+    void *self;
+    weir_resource *upstream;      /* counted; null: a leaf */
+    weir_device *device;          /* counted */
+    weir_resource_properties properties;
+    weir_resource_ops ops;        /* last: it grows with later versions */
+};
+
+#define ONE_BLOCK       (UINT64_C(1) << 32)
+#define REFERENCES_MASK (ONE_BLOCK - 1)
+
+/* The table as first published; nobody may offer less. */
+#define OPS_SIZE_MIN (offsetof(weir_resource_ops, destroy) + sizeof(void (*)(void *)))
+
+/* ---- who lives how long ---- */
+
+static void destroy(weir_resource *mr)
+{
+    weir__thread *thread = weir__thread_self();
+    thread->depth++;
+    mr->ops.destroy(mr->self);
+    thread->depth--;
+
+    weir_resource *upstream = mr->upstream;
+    weir_device *device = mr->device;
+    weir__host_free(mr);
+    weir_resource_unref(upstream);
+    weir_device_unref(device);
+}
+
+weir_resource *weir_resource_ref(weir_resource *mr)
+{
+    uint64_t before = atomic_fetch_add(&mr->counts, 1);
+    WEIR_CHECK((before & REFERENCES_MASK) != 0, "referenced after the last unref");
+    WEIR_CHECK((before & REFERENCES_MASK) != REFERENCES_MASK, "too many references");
+    return mr;
+}
+
+void weir_resource_unref(weir_resource *mr)
+{
+    if (mr == NULL || weir__is_forked())
+        return;
+    uint64_t before = atomic_fetch_sub(&mr->counts, 1);
+    WEIR_CHECK((before & REFERENCES_MASK) != 0, "unreferenced too often");
+    if (before == 1)
+        destroy(mr);
+}
+
+static void count_out(weir_resource *mr)
+{
+    uint64_t before = atomic_fetch_add(&mr->counts, ONE_BLOCK);
+    WEIR_CHECK((before & REFERENCES_MASK) != 0, "allocated after the last unref");
+    WEIR_CHECK(before >> 32 != UINT32_MAX, "more blocks than can be counted");
+}
+
+static void count_back(weir_resource *mr)
+{
+    uint64_t before = atomic_fetch_sub(&mr->counts, ONE_BLOCK);
+    WEIR_CHECK(before >> 32 != 0, "more blocks came back than went out");
+    if (before == ONE_BLOCK)
+        destroy(mr);
+}
+
+static bool has_blocks_out(weir_resource *mr)
+{
+    return atomic_load(&mr->counts) >> 32 != 0;
+}
+
+/* ---- creation ---- */
+
+static size_t trim_upstream(weir_resource *mr, size_t keep_bytes)
+{
+    return mr->upstream == NULL ? 0
+                                : weir_resource_trim_sync(mr->upstream, keep_bytes);
+}
+
+static bool is_power_of_two(size_t n)
+{
+    return n != 0 && (n & (n - 1)) == 0;
+}
+
+/* Writes a complete copy of `from`, or says why there can be none. */
+static weir_status ops_read(const weir_resource_ops *from, weir_resource_ops *ops)
+{
+    weir_status status = weir__read_options(from, ops, sizeof *ops,
+                                            "a resource's operations");
+    if (status != WEIR_OK)
+        return status;
+    if (from->struct_size < OPS_SIZE_MIN)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "struct_size of a resource's operations is %zu; the required "
+                          "ones need %zu",
+                          from->struct_size, OPS_SIZE_MIN);
+    if (!ops->name || !ops->allocate || !ops->deallocate || !ops->destroy)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "a required member of a resource's operations is null");
+    if (!ops->upstream && !ops->properties)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "%s has no upstream, and does not tell its properties",
+                          ops->name);
+    return WEIR_OK;
+}
+
+static weir_status ask_properties(weir_resource *mr)
+{
+    const weir_resource_ops *ops = &mr->ops;
+    weir_resource_properties *properties = &mr->properties;
+    weir_resource_properties upstream = { .max_alignment = WEIR_ALIGNMENT,
+                                          .leaf = ops->name };
+    if (mr->upstream != NULL)
+        upstream = mr->upstream->properties;
+    *properties = upstream;
+    properties->name = ops->name;
+    properties->can_trim = ops->trim_sync != NULL || upstream.can_trim;
+    if (ops->properties != NULL)
+        ops->properties(mr->self, properties);
+
+    /* What nobody may tell otherwise. */
+    properties->struct_size = sizeof *properties;
+    properties->name = ops->name;
+    properties->leaf = upstream.leaf;
+    properties->can_extend = ops->extend != NULL;
+    properties->can_find = ops->find != NULL || upstream.can_find;
+    if (mr->upstream != NULL)
+        properties->device = upstream.device;
+    if (properties->device == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "%s tells no device", ops->name);
+    if (!is_power_of_two(properties->max_alignment))
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "the largest alignment of %s is %zu: no power of two",
+                          ops->name, properties->max_alignment);
+    return WEIR_OK;
+}
+
+weir_status weir_resource_create(const weir_resource_ops *ops, void *self,
+                                 weir_resource **out)
+{
+    if (out == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
+    *out = NULL;
+    weir_status status = weir__enter();
+    if (status != WEIR_OK)
+        return status;
+    if (ops == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "a resource's operations are null");
+
+    weir_resource made = { .self = self };
+    status = ops_read(ops, &made.ops);
+    if (status != WEIR_OK)
+        return status;
+    if (made.ops.upstream != NULL) {
+        made.upstream = made.ops.upstream(self);
+        if (made.upstream == NULL)
+            return weir__fail(WEIR_INVALID_ARGUMENT, "the upstream of %s is null",
+                              made.ops.name);
+    }
+    status = ask_properties(&made);
+    if (status != WEIR_OK)
+        return status;
+
+    weir_resource *mr = weir__host_alloc(sizeof *mr);
+    if (mr == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a resource");
+    memcpy(mr, &made, sizeof made);
+    atomic_init(&mr->counts, 1);
+    mr->device = weir_device_ref(made.properties.device);
+    if (mr->upstream != NULL)
+        weir_resource_ref(mr->upstream);
+    *out = mr;
+    return WEIR_OK;
+}
+
+void *weir__resource_self(weir_resource *mr, const weir_resource_ops *ops)
+{
+    return mr != NULL && mr->ops.allocate == ops->allocate ? mr->self : NULL;
+}
+
+/* ---- what the ledger is told ---- */
+
+static bool ledger_listens(weir_resource *mr)
+{
+    return mr->device->ops->note_allocate != NULL &&
+           !mr->device->emulated_options.no_ledger;
+}
+
+static void tell_allocate(weir_resource *mr, weir_stream stream, void *ptr,
+                          size_t bytes)
+{
+    if (ledger_listens(mr))
+        mr->device->ops->note_allocate(mr->device->self, weir__stream_of(stream), ptr,
+                                       bytes);
+}
+
+/* Before the resource takes the block back, for afterwards it may be another thread's
+ * already. So what the resource would refuse has to be known here. */
+static void tell_deallocate(weir_resource *mr, weir_stream stream, void *ptr,
+                            size_t bytes, size_t alignment)
+{
+    if (!ledger_listens(mr))
+        return;
+    if (mr->properties.can_find) {
+        weir_block block = { .struct_size = sizeof block };
+        if (weir_resource_find(mr, ptr, &block) != WEIR_OK || block.bytes != bytes ||
+            block.alignment != alignment)
+            return;
+    }
+    mr->device->ops->note_deallocate(mr->device->self, stream, ptr, bytes);
+}
+
+/* ---- allocation ---- */
+
+static weir_status check_alignment(weir_resource *mr, size_t alignment)
+{
+    if (!is_power_of_two(alignment))
+        return weir__fail(WEIR_INVALID_ARGUMENT, "alignment %zu is no power of two",
+                          alignment);
+    if (alignment > mr->properties.max_alignment)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "alignment %zu is above %zu, the largest of %s", alignment,
+                          mr->properties.max_alignment, mr->ops.name);
+    return WEIR_OK;
+}
+
+/* What all calls begin with that take a resource and can fail. */
+static weir_status enter(const weir_resource *mr)
+{
+    weir_status status = weir__enter();
+    if (status == WEIR_OK && mr == NULL)
+        status = weir__fail(WEIR_INVALID_ARGUMENT, "the resource is null");
+    return status;
+}
+
+static weir_status refuse_if_lost(weir_resource *mr)
+{
+    if (!weir__device_is_lost(mr->device))
+        return WEIR_OK;
+    return weir__fail(WEIR_DEVICE_LOST, "%s is lost: %s allocates no more",
+                      mr->device->name, mr->ops.name);
+}
+
+/* A table made by others may answer success with an address that is none. */
+static weir_status refuse_address(weir_resource *mr, weir_stream stream, void *ptr,
+                                  size_t bytes, size_t alignment)
+{
+    if (ptr != NULL)
+        (void)mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment);
+    return weir__fail(WEIR_DEVICE_ERROR,
+                      "%s allocated %zu bytes at %p, which is not aligned to %zu",
+                      mr->ops.name, bytes, ptr, alignment);
+}
+
+weir_status weir_allocate(weir_resource *mr, weir_stream stream,
+                          size_t bytes, size_t alignment, void **out)
+{
+    if (out == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
+    *out = NULL;
+    weir_status status = enter(mr);
+    if (status != WEIR_OK)
+        return status;
+    status = check_alignment(mr, alignment);
+    if (status != WEIR_OK || bytes == 0)
+        return status;
+    status = refuse_if_lost(mr);
+    if (status != WEIR_OK)
+        return status;
+
+    void *ptr = NULL;
+    weir__thread *thread = weir__thread_self();
+    thread->depth++;
+    status = mr->ops.allocate(mr->self, stream, bytes, alignment, &ptr);
+    if (status == WEIR_OK && (ptr == NULL || (uintptr_t)ptr % alignment != 0))
+        status = refuse_address(mr, stream, ptr, bytes, alignment);
+    thread->depth--;
+    if (status != WEIR_OK)
+        return status;
+
+    count_out(mr);
+    if (thread->depth == 0)
+        tell_allocate(mr, stream, ptr, bytes);
+    *out = ptr;
+    return WEIR_OK;
+}
+
+weir_status weir_resource_extend(weir_resource *mr, weir_stream stream, void *ptr,
+                                 size_t bytes, size_t alignment, size_t new_bytes)
+{
+    weir_status status = enter(mr);
+    if (status != WEIR_OK)
+        return status;
+    status = check_alignment(mr, alignment);
+    if (status != WEIR_OK)
+        return status;
+    if (ptr == NULL || bytes == 0 || new_bytes <= bytes)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "a block of %zu bytes at %p cannot be extended to %zu", bytes,
+                          ptr, new_bytes);
+    if (mr->ops.extend == NULL)
+        return weir__fail(WEIR_NOT_SUPPORTED, "%s cannot extend a block in place",
+                          mr->ops.name);
+    status = refuse_if_lost(mr);
+    if (status != WEIR_OK)
+        return status;
+
+    weir__thread *thread = weir__thread_self();
+    thread->depth++;
+    status = mr->ops.extend(mr->self, stream, ptr, bytes, alignment, new_bytes);
+    thread->depth--;
+    if (status == WEIR_OK && thread->depth == 0)
+        tell_allocate(mr, stream, (char *)ptr + bytes, new_bytes - bytes);
+    return status;
+}
+
+/* ---- deallocation ---- */
+
+/* Whether such a block could be out at all; if not, tells the misuse handler. Where a
+ * resource keeps records, it knows best what the matter is. */
+static bool could_be_out(weir_resource *mr, void *ptr, size_t bytes, size_t alignment)
+{
+    if (mr == NULL)
+        weir__misuse(WEIR_MISUSE_FOREIGN_POINTER, ptr, bytes,
+                     "%p is given back to no resource (null)", ptr);
+    else if (bytes == 0 || !is_power_of_two(alignment))
+        weir__misuse(WEIR_MISUSE_WRONG_SIZE, ptr, bytes,
+                     "%s: %p comes back with %zu bytes, alignment %zu: no block has "
+                     "these",
+                     mr->ops.name, ptr, bytes, alignment);
+    else if (!mr->properties.can_find && !has_blocks_out(mr))
+        weir__misuse(WEIR_MISUSE_FOREIGN_POINTER, ptr, bytes,
+                     "%s: %p comes back, and no block is out", mr->ops.name, ptr);
+    else
+        return true;
+    return false;
+}
+
+bool weir_deallocate(weir_resource *mr, weir_stream stream,
+                     void *ptr, size_t bytes, size_t alignment)
+{
+    if (ptr == NULL || weir__enter() != WEIR_OK)
+        return true;
+    if (!could_be_out(mr, ptr, bytes, alignment))
+        return false;
+
+    weir__thread *thread = weir__thread_self();
+    if (thread->depth == 0)
+        tell_deallocate(mr, weir__stream_of(stream), ptr, bytes, alignment);
+    thread->depth++;
+    bool done = mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment);
+    thread->depth--;
+    if (done)
+        count_back(mr);
+    return done;
+}
+
+/* Puts the legacy stream behind all points; in a device that is lost nothing needs it.
+ * False: it cannot be, and neither can the host wait. */
+static bool legacy_follows(weir_device *device, const weir_point *points, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (weir_stream_wait_point(device, WEIR_STREAM_LEGACY, points[i]) != WEIR_OK &&
+            weir_point_sync(device, points[i]) != WEIR_OK &&
+            !weir__device_is_lost(device))
+            return false;
+    }
+    return true;
+}
+
+bool weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t alignment,
+                           const weir_point *points, size_t count)
+{
+    if (ptr == NULL || weir__enter() != WEIR_OK)
+        return true;
+    if (!could_be_out(mr, ptr, bytes, alignment))
+        return false;
+    if (points == NULL && count != 0) {
+        weir__misuse(WEIR_MISUSE_WRONG_STREAM, ptr, bytes,
+                     "%s: %p comes back behind %zu points, and they are null",
+                     mr->ops.name, ptr, count);
+        return false;
+    }
+
+    weir__thread *thread = weir__thread_self();
+    if (thread->depth == 0)
+        tell_deallocate(mr, WEIR__NO_STREAM, ptr, bytes, alignment);
+    thread->depth++;
+    bool done = false;
+    bool is_left_out = false;
+    if (mr->ops.deallocate_after != NULL)
+        done = mr->ops.deallocate_after(mr->self, ptr, bytes, alignment, points, count);
+    else if (legacy_follows(mr->device, points, count))
+        done = mr->ops.deallocate(mr->self, WEIR_STREAM_LEGACY, ptr, bytes, alignment);
+    else
+        is_left_out = true;
+    thread->depth--;
+    if (done)
+        count_back(mr);
+    return done || is_left_out;
+}
+
+weir_status weir_resource_find(weir_resource *mr, const void *ptr, weir_block *out)
+{
+    const weir_block none = { .struct_size = sizeof none };
+    weir_status status = weir__fill_out(out, &none, sizeof none);
+    if (status == WEIR_OK)
+        status = enter(mr);
+    if (status != WEIR_OK)
+        return status;
+
+    while (mr->ops.find == NULL && mr->upstream != NULL)
+        mr = mr->upstream;
+    if (mr->ops.find == NULL)
+        return weir__fail(WEIR_NOT_SUPPORTED, "%s keeps no record of its blocks",
+                          mr->ops.name);
+    weir_block block = none;
+    status = mr->ops.find(mr->self, ptr, &block);
+    if (status != WEIR_OK)
+        return status;
+    return weir__fill_out(out, &block, sizeof block);
+}
+
+bool weir_free(weir_resource *mr, void *ptr)
+{
+    if (ptr == NULL || weir__enter() != WEIR_OK)
+        return true;
+    if (!could_be_out(mr, ptr, 1, 1))
+        return false;
+    weir_block block = { .struct_size = sizeof block };
+    weir_status status = weir_resource_find(mr, ptr, &block);
+    if (status == WEIR_OK)
+        return weir_deallocate(mr, block.stream, ptr, block.bytes, block.alignment);
+    if (status != WEIR_NOT_FOUND) {
+        weir__misuse(WEIR_MISUSE_FOREIGN_POINTER, ptr, 0,
+                     "%s: %p cannot be freed by its address: %s", mr->ops.name, ptr,
+                     weir_last_error().message);
+        return false;
+    }
+    /* What is not out has a story that only the resource can tell; and it is not out
+     * with this many bytes, whatever other threads do meanwhile. */
+    bool done = mr->ops.deallocate(mr->self, WEIR_STREAM_LEGACY, ptr, SIZE_MAX, 1);
+    WEIR_CHECK(!done, "a block that was not out came back");
+    return false;
+}
+
+/* ---- the rest ---- */
+
+size_t weir_resource_trim_sync(weir_resource *mr, size_t keep_bytes)
+{
+    if (enter(mr) != WEIR_OK)
+        return 0;
+    if (mr->ops.trim_sync == NULL)
+        return trim_upstream(mr, keep_bytes);
+    weir__thread *thread = weir__thread_self();
+    thread->depth++;
+    size_t bytes = mr->ops.trim_sync(mr->self, keep_bytes);
+    thread->depth--;
+    return bytes;
+}
+
+weir_status weir_resource_get_properties(weir_resource *mr,
+                                         weir_resource_properties *out)
+{
+    weir_status status = enter(mr);
+    if (status != WEIR_OK)
+        return status;
+    return weir__fill_out(out, &mr->properties, sizeof mr->properties);
+}
+
+weir_device *weir_resource_device(weir_resource *mr)
+{
+    return mr == NULL ? NULL : mr->device;
+}
+
+weir_status weir_resource_get_statistics(weir_resource *mr,
+                                         weir_resource_statistics *out)
+{
+    const weir_resource_statistics none = { .struct_size = sizeof none };
+    weir_status status = weir__fill_out(out, &none, sizeof none);
+    if (status == WEIR_OK)
+        status = enter(mr);
+    if (status != WEIR_OK)
+        return status;
+
+    while (mr->ops.statistics == NULL && mr->upstream != NULL)
+        mr = mr->upstream;
+    if (mr->ops.statistics == NULL)
+        return weir__fail(WEIR_NOT_SUPPORTED, "%s keeps no statistics", mr->ops.name);
+    weir_resource_statistics statistics = none;
+    mr->ops.statistics(mr->self, &statistics);
+    return weir__fill_out(out, &statistics, sizeof statistics);
+}
+
+weir_status weir_resource_refuse(weir_status status, const char *message)
+{
+    if (status == WEIR_OK)
+        return status;
+    return weir__fail(status, "%s", message != NULL ? message
+                                                    : weir_status_string(status));
+}
+
+void weir_resource_report_misuse(const weir_misuse *misuse)
+{
+    if (misuse == NULL)
+        return;
+    weir__misuse(misuse->kind, misuse->ptr, misuse->bytes, "%s",
+                 misuse->message != NULL ? misuse->message : "a rule was broken");
+}
