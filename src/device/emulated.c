@@ -1,0 +1,272 @@
+/* emulated.c - the emulated device: opened, closed, and its table of primitives.
+ *
+ * See emulated.h for what it is made of. */
+#include "device/emulated.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_MEMORY_BYTES ((size_t)32 << 30)
+#define ORDINALS             16
+
+void *weir__emulated_keep(weir__emulated *device, size_t bytes)
+{
+    weir__slab *slab = weir__host_alloc(bytes);
+    if (slab != NULL) {
+        slab->next = device->slabs;
+        device->slabs = slab;
+    }
+    return slab;
+}
+
+/* ---- closing ---- */
+
+static void host_blocks_free(weir__emulated *self)
+{
+    while (self->host_blocks.root != NULL)
+        weir__host_memory_free(self, self->host_blocks.root);
+}
+
+/* Frees what weir__emulated_open had made of it so far. */
+static void device_free(weir__emulated *self)
+{
+    weir__mutex_lock(&self->lock);
+    weir__streams_detach(self);
+    weir__schedule_drain(self);
+    weir__events_free(self);
+    weir__host_forget(self);
+    if (self->ledger != NULL)
+        weir__ledger_device_end(self->ledger, self);
+    host_blocks_free(self);
+    weir__mutex_unlock(&self->lock);
+
+    weir__memory_drop_peers(self);
+    if (self->arena != NULL)
+        weir__arena_close(self->arena);
+    while (self->slabs != NULL) {
+        weir__slab *slab = self->slabs;
+        self->slabs = slab->next;
+        weir__host_free(slab);
+    }
+    weir__findings_free(self);
+    if (self->ledger != NULL)
+        weir__ledger_close(self->ledger);
+    weir__mutex_destroy(&self->findings.lock);
+    weir__cond_destroy(&self->changed);
+    weir__mutex_destroy(&self->lock);
+    weir__host_free(self);
+}
+
+static void emulated_close(void *device)
+{
+    weir__emulated *self = device;
+    if (weir__is_forked())
+        return;
+    weir__emulated_unlist(self);
+    device_free(self);
+}
+
+/* ---- properties ---- */
+
+static void description_write(weir__emulated *self)
+{
+    static const char *const names[] = { "threads", "stepped", "no work" };
+    const weir_emulated_options *options = &self->options;
+    int length = snprintf(self->description, sizeof self->description,
+                          "emulated device %d (%s", (int)self->ordinal,
+                          names[options->scheduler]);
+    size_t used = (size_t)length;
+    if (options->scheduler != WEIR_EMULATED_STEPPED)
+        snprintf(self->description + used, sizeof self->description - used, ")");
+    else if (options->choose != NULL)
+        snprintf(self->description + used, sizeof self->description - used,
+                 ", by a chooser)");
+    else
+        snprintf(self->description + used, sizeof self->description - used,
+                 ", seed %llu)", (unsigned long long)options->seed);
+}
+
+static void emulated_properties(void *device, weir_device_properties *out)
+{
+    const weir__emulated *self = device;
+    out->description = self->description;
+    out->emulated = true;
+    out->ordinal = self->ordinal;
+    memcpy(out->uuid, "weir emulated  ", sizeof out->uuid);
+    out->uuid[sizeof out->uuid - 1] = (uint8_t)self->ordinal;
+    out->memory_bytes = self->arena->bytes;
+}
+
+/* ---- what the ledger wants to know besides ---- */
+
+static void note_allocate(void *device, weir_stream stream, void *ptr, size_t bytes)
+{
+    weir__emulated *self = device;
+    weir__queue *queue;
+    if (self->ledger == NULL)
+        return;
+    weir__emulated_meet_thread();
+    weir__mutex_lock(&self->lock);
+    if (!self->is_lost && weir__stream_find(self, stream, &queue) == WEIR_OK)
+        weir__ledger_allocate(self->ledger, weir__this_thread(), queue->id,
+                              (uintptr_t)ptr, bytes);
+    weir__mutex_unlock(&self->lock);
+}
+
+/* On a stream that is not there any more it is behind points that nobody named. */
+static void note_deallocate(void *device, weir_stream stream, void *ptr, size_t bytes)
+{
+    weir__emulated *self = device;
+    weir__queue *queue;
+    uint64_t id = 0;
+    if (self->ledger == NULL)
+        return;
+    weir__emulated_meet_thread();
+    weir__mutex_lock(&self->lock);
+    if (stream != WEIR__NO_STREAM &&
+        weir__stream_find(self, stream, &queue) == WEIR_OK)
+        id = queue->id;
+    weir__ledger_deallocate(self->ledger, weir__this_thread(), id, (uintptr_t)ptr,
+                            bytes);
+    weir__mutex_unlock(&self->lock);
+}
+
+static void note_done(void *device, uint64_t key, weir_event event)
+{
+    weir__emulated *self = device;
+    weir__event *found = NULL;
+    if (self->ledger == NULL)
+        return;
+    weir__emulated_meet_thread();
+    weir__mutex_lock(&self->lock);
+    if (event == NULL || weir__event_find(self, event, &found) == WEIR_OK)
+        weir__ledger_done(self->ledger, weir__this_thread(), self, key,
+                          found != NULL ? found->learned : NULL);
+    weir__mutex_unlock(&self->lock);
+}
+
+static void note_learn(void *device, uint64_t key)
+{
+    weir__emulated *self = device;
+    if (self->ledger == NULL)
+        return;
+    weir__emulated_meet_thread();
+    weir__mutex_lock(&self->lock);
+    weir__ledger_learn(self->ledger, weir__this_thread(), self, key);
+    weir__mutex_unlock(&self->lock);
+}
+
+static void note_forget(void *device, uint64_t key)
+{
+    weir__emulated *self = device;
+    if (self->ledger == NULL)
+        return;
+    weir__mutex_lock(&self->lock);
+    weir__ledger_forget(self->ledger, self, key);
+    weir__mutex_unlock(&self->lock);
+}
+
+const weir__device_ops weir__emulated_ops = {
+    .kind = "emulated",
+    .close = emulated_close,
+    .properties = emulated_properties,
+    .malloc = weir__emulated_malloc,
+    .free = weir__emulated_free,
+    .host_malloc = weir__emulated_host_malloc,
+    .host_free = weir__emulated_host_free,
+    .memory_info = weir__emulated_memory_info,
+    .stream_create = weir__emulated_stream_create,
+    .stream_destroy = weir__emulated_stream_destroy,
+    .stream_get_id = weir__emulated_stream_get_id,
+    .stream_get_flags = weir__emulated_stream_get_flags,
+    .stream_is_capturing = weir__emulated_stream_is_capturing,
+    .stream_sync = weir__emulated_stream_sync,
+    .stream_query = weir__emulated_stream_query,
+    .stream_wait_event = weir__emulated_stream_wait_event,
+    .event_create = weir__emulated_event_create,
+    .event_destroy = weir__emulated_event_destroy,
+    .event_record = weir__emulated_event_record,
+    .event_query = weir__emulated_event_query,
+    .event_sync = weir__emulated_event_sync,
+    .device_sync = weir__emulated_device_sync,
+    .copy = weir__emulated_copy,
+    .fill = weir__emulated_fill,
+    .launch = weir__emulated_launch,
+    .enable_peer = weir__emulated_enable_peer,
+    .note_allocate = note_allocate,
+    .note_deallocate = note_deallocate,
+    .note_done = note_done,
+    .note_learn = note_learn,
+    .note_forget = note_forget,
+};
+
+/* ---- opening ---- */
+
+static weir__emulated *device_make(int32_t ordinal,
+                                   const weir_emulated_options *options)
+{
+    weir__emulated *self = weir__host_alloc(sizeof *self);
+    if (self == NULL)
+        return NULL;
+    memset(self, 0, sizeof *self);
+    self->ordinal = ordinal;
+    self->options = *options;
+    self->signals_end = &self->signals;
+    self->owner = (weir__ledger_owner){ weir__findings_add, self };
+    atomic_init(&self->random, options->seed);
+    self->fault_random = ~options->seed;
+    weir__mutex_init(&self->lock, WEIR__RANK_DEVICE);
+    weir__mutex_init(&self->findings.lock, WEIR__RANK_FINDINGS);
+    weir__cond_init(&self->changed);
+    description_write(self);
+    return self;
+}
+
+static weir_status device_fill(weir__emulated *self)
+{
+    weir_status status = weir__arena_open(self->ordinal, self->options.memory_bytes,
+                                          &self->arena);
+    if (status != WEIR_OK)
+        return status;
+    self->arena->keeps_pages = self->options.scheduler == WEIR_EMULATED_NO_WORK;
+    if (!self->options.no_ledger) {
+        status = weir__findings_make(self);
+        if (status != WEIR_OK)
+            return status;
+        self->ledger = weir__ledger_open();
+        if (self->ledger == NULL)
+            return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for the ledger");
+    }
+    return weir__queue_make(self, true, true, &self->legacy);
+}
+
+weir_status weir__emulated_open(int32_t ordinal, const weir_emulated_options *options,
+                                const weir__device_ops **ops, void **self)
+{
+    weir_emulated_options complete;
+    weir_status status = weir__read_options(options, &complete, sizeof complete,
+                                            "emulated options");
+    if (status != WEIR_OK)
+        return status;
+    if (complete.memory_bytes == 0)
+        complete.memory_bytes = DEFAULT_MEMORY_BYTES;
+    if ((unsigned)complete.scheduler > WEIR_EMULATED_NO_WORK)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "%d is no scheduler",
+                          (int)complete.scheduler);
+    if (ordinal < 0 || ordinal >= ORDINALS)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "emulated devices have numbers 0 to "
+                          "%d, not %d", ORDINALS - 1, (int)ordinal);
+
+    weir__emulated *made = device_make(ordinal, &complete);
+    if (made == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a device");
+    status = device_fill(made);
+    if (status != WEIR_OK) {
+        device_free(made);
+        return status;
+    }
+    weir__emulated_list(made);
+    *ops = &weir__emulated_ops;
+    *self = made;
+    return WEIR_OK;
+}

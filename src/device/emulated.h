@@ -1,0 +1,427 @@
+/* emulated.h - what the files of the emulated device share.
+ *
+ *     handle (weir_stream) --> queue --> work --> work      a queue runs in order
+ *     event (weir_event)   --> queue, position              done: the queue is past it
+ *     work depends on          (queue, position), ...       waits, the legacy rules
+ *
+ * One lock per device guards everything of it but its memory records (memory lock) and
+ * findings (their own). A handle is only a way to a queue: it can be destroyed, and used
+ * for another stream, while the queue still has work. Queues are counted: by their
+ * handle, by events and work that refer to them, by their worker, and while they are
+ * active, which is: while work is left.
+ */
+#ifndef WEIR_DEVICE_EMULATED_H
+#define WEIR_DEVICE_EMULATED_H
+
+#include <stdatomic.h>
+
+#include "device/device.h"
+#include "device/ledger.h"
+#include "internal.h"
+#include "sync.h"
+
+typedef struct weir__emulated weir__emulated;
+
+/* The numbers that a driver gives for the same failures. */
+enum {
+    WEIR__NATIVE_OUT_OF_MEMORY = 2,
+    WEIR__NATIVE_BAD_HANDLE = 400,
+    WEIR__NATIVE_BAD_STATE = 401,
+    WEIR__NATIVE_BAD_ADDRESS = 700,
+    WEIR__NATIVE_DEADLOCK = 702,
+    WEIR__NATIVE_LOST = 719,
+    WEIR__NATIVE_CAPTURE_UNSUPPORTED = 900,
+    WEIR__NATIVE_CAPTURE_SPOILT = 901,
+    WEIR__NATIVE_CAPTURE_ISOLATION = 905,
+    WEIR__NATIVE_CAPTURE_IMPLICIT = 906,
+    WEIR__NATIVE_CAPTURED_EVENT = 907,
+    WEIR__NATIVE_PLANNED = 999
+};
+
+/* ---- memory: emulated_blocks.c, emulated_memory.c ---- */
+
+/* Adjoining blocks in address order, in a search tree that is balanced by chance: each
+ * knows the largest free block below it. */
+typedef struct weir__block {
+    uintptr_t ptr;
+    size_t bytes;
+    bool is_free;
+    uint64_t priority;
+    size_t largest_free; /* in this subtree; 0: none */
+    struct weir__block *left;
+    struct weir__block *right;
+} weir__block;
+
+typedef struct weir__blocks {
+    weir__block *root;
+    uint64_t random;
+} weir__blocks;
+
+weir__block *weir__block_make(uintptr_t ptr, size_t bytes, bool is_free);
+void weir__blocks_insert(weir__blocks *self, weir__block *block);
+void weir__blocks_remove(weir__blocks *self, weir__block *block);
+/* To be called after bytes or is_free of `block` has changed. */
+void weir__blocks_refresh(weir__blocks *self, weir__block *block);
+/* The last block that begins at `ptr` or before, and the first that begins behind. */
+weir__block *weir__blocks_at_or_below(weir__blocks *self, uintptr_t ptr);
+weir__block *weir__blocks_above(weir__blocks *self, uintptr_t ptr);
+/* The lowest free block with room for `bytes`. */
+weir__block *weir__blocks_first_fit(weir__blocks *self, size_t bytes);
+void weir__blocks_clear(weir__blocks *self);
+
+/* A device's memory: addresses that the host cannot touch, and the same bytes where it
+ * can. Counted: by its device, and by the devices that may reach it as a peer. */
+typedef struct weir__arena {
+    unsigned char *base; /* device addresses begin here */
+    unsigned char *view; /* where work reaches the same bytes */
+    size_t bytes;
+    int fd;
+    int32_t ordinal;
+    bool keeps_pages;    /* nothing is ever touched: no need to give pages back */
+    size_t references;   /* this and all below: guarded by the memory lock */
+    size_t free_bytes;
+    weir__blocks blocks;
+    struct weir__arena *next;
+} weir__arena;
+
+/* An arena that a device may reach besides its own. */
+typedef struct weir__peer {
+    weir__arena *arena; /* counted */
+    struct weir__peer *next;
+} weir__peer;
+
+weir_status weir__arena_open(int32_t ordinal, size_t bytes, weir__arena **out);
+/* The device closes: nothing in it can be reached any more. */
+void weir__arena_close(weir__arena *arena);
+weir_status weir__arena_malloc(weir__arena *arena, size_t bytes, void **out);
+weir_status weir__arena_free(weir__arena *arena, void *ptr);
+size_t weir__arena_free_bytes(weir__arena *arena);
+/* Where work of `device` finds `bytes` bytes at `ptr`: device memory, a peer's, or any
+ * of the host's. */
+weir_status weir__memory_view(weir__emulated *device, const void *ptr, size_t bytes,
+                              void **out);
+weir_status weir__memory_enable_peer(weir__emulated *device, weir__arena *peer);
+void weir__memory_drop_peers(weir__emulated *device);
+
+/* Frees what host_malloc gave, and `block`, its record. */
+void weir__host_memory_free(weir__emulated *device, weir__block *block);
+
+weir_status weir__emulated_malloc(void *device, size_t bytes, void **out);
+weir_status weir__emulated_free(void *device, void *ptr);
+weir_status weir__emulated_host_malloc(void *device, size_t bytes, size_t alignment,
+                                       void **out);
+weir_status weir__emulated_host_free(void *device, void *ptr);
+weir_status weir__emulated_memory_info(void *device, size_t *free_bytes,
+                                       size_t *total_bytes);
+weir_status weir__emulated_enable_peer(void *device, void *peer);
+
+/* ---- queues and work: emulated_queue.c ---- */
+
+typedef struct weir__queue {
+    weir__emulated *device;
+    uint64_t id;          /* never used twice in the process */
+    size_t references;
+    bool is_legacy;
+    bool is_blocking;
+    bool is_detached;     /* its handle is gone: ends when empty */
+
+    uint64_t put;         /* how many operations were put on it */
+    uint64_t done;        /* how many of them are done */
+    uint64_t last_issue;  /* the device's number for the last of them */
+    struct weir__work *first;
+    struct weir__work *last;
+    bool is_active;       /* on the device's list, while work is left */
+    struct weir__queue *previous;
+    struct weir__queue *next;
+
+    bool has_worker;      /* scheduler threads */
+    bool is_running;      /* the worker runs the first work, without the lock */
+    weir__cond wake;
+
+    bool is_capturing;    /* and on the device's list of those */
+    bool is_spoilt;
+    uint64_t capture;     /* which capture it is, or was last */
+    size_t captured;
+    struct weir__queue *next_capturing;
+} weir__queue;
+
+/* Everything put on a queue up to `position`. The device numbers all operations in the
+ * order of their issue; `issue` is the number of the last one meant. */
+typedef struct weir__position {
+    weir__queue *queue; /* counted where it is kept; null: all queues */
+    uint64_t position;
+    uint64_t issue;
+} weir__position;
+
+typedef enum weir__work_kind {
+    WEIR__WORK_MARKER, /* a record or a wait: only its dependencies count */
+    WEIR__WORK_GATE,
+    WEIR__WORK_KERNEL,
+    WEIR__WORK_COPY,
+    WEIR__WORK_FILL
+} weir__work_kind;
+
+typedef struct weir__work {
+    struct weir__work *next;
+    uint64_t issue;
+    weir__work_kind kind;
+    bool gate_is_open;
+    uint8_t value;                /* fill */
+    uint64_t gate;                /* its number */
+    struct weir__work *next_gate; /* on the device's list of closed ones */
+    weir_emulated_kernel kernel;
+    void *argument;
+    size_t bytes;                 /* copy, fill */
+    void **views;                 /* kernel: its ranges; copy: to, from; fill: to */
+    weir__position *dependencies; /* queues counted */
+    size_t dependency_count;
+} weir__work;
+
+weir_status weir__queue_make(weir__emulated *device, bool is_legacy, bool is_blocking,
+                             weir__queue **out);
+weir__queue *weir__queue_ref(weir__queue *queue);
+void weir__queue_unref(weir__queue *queue);
+/* The handle lets go of it: what is on it still gets done. */
+void weir__queue_detach(weir__queue *queue);
+/* Puts a copy of `work` on `queue`, with its `view_count` views, behind what it must
+ * be: `after` (may be null) and the rules of the legacy stream. The copy, for who
+ * wants to know it (null in NO_WORK), is written to *out if `out` is not null. */
+weir_status weir__queue_put(weir__queue *queue, const weir__work *work,
+                            size_t view_count, const weir__position *after,
+                            weir__work **out);
+/* The first work of `queue` is done. */
+void weir__queue_finish(weir__queue *queue);
+/* The device is lost: nothing left on it will run. */
+void weir__queue_discard(weir__queue *queue);
+weir__position weir__queue_position(weir__queue *queue);
+
+/* ---- who runs what when: emulated_schedule.c ---- */
+
+uint32_t weir__emulated_choose(void *device, uint32_t n); /* a weir__chooser */
+/* Before work is put: a bound to how much a stepped device lets lie. */
+void weir__schedule_make_room(weir__emulated *device);
+/* A worker for `queue` where the scheduler wants one. */
+weir_status weir__schedule_worker(weir__queue *queue);
+/* `queue` has new work. */
+void weir__schedule_put(weir__queue *queue);
+/* Something was done, or a gate was opened. */
+void weir__schedule_changed(weir__emulated *device);
+bool weir__schedule_step(weir__emulated *device);
+bool weir__position_is_done(weir__emulated *device, weir__position position);
+/* A host thread asks, which may move a stepped device on. */
+bool weir__schedule_query(weir__emulated *device, weir__position position);
+/* A host thread waits; the lock is given back meanwhile. The caller keeps the queue. */
+weir_status weir__schedule_wait(weir__emulated *device, weir__position position);
+/* Runs what is left, with all gates open, and ends the workers. */
+void weir__schedule_drain(weir__emulated *device);
+
+/* ---- streams: emulated_stream.c ---- */
+
+/* What a handle points to. Kept until the device closes, for a stale handle to be
+ * recognised; used again for the next stream. */
+typedef struct weir__handle {
+    uint64_t magic;
+    weir__emulated *device;
+    weir__queue *queue; /* counted; null: no stream now */
+    struct weir__handle *next_free;
+} weir__handle;
+
+/* The per-thread stream of one host thread. */
+typedef struct weir__own_stream {
+    uint64_t thread;
+    weir__queue *queue; /* counted */
+    struct weir__own_stream *next;
+} weir__own_stream;
+
+weir_status weir__stream_find(weir__emulated *device, weir_stream stream,
+                              weir__queue **out);
+weir_status weir__stream_make(weir__emulated *device, bool blocking, weir_stream *out);
+weir_status weir__stream_end(weir__emulated *device, weir_stream stream);
+/* Host thread number `thread` has ended: so does its per-thread stream. */
+void weir__stream_end_own(weir__emulated *device, uint64_t thread);
+void weir__streams_detach(weir__emulated *device);
+
+weir_status weir__emulated_stream_create(void *device, bool blocking, weir_stream *out);
+weir_status weir__emulated_stream_destroy(void *device, weir_stream stream);
+weir_status weir__emulated_stream_get_id(void *device, weir_stream stream,
+                                         uint64_t *out);
+weir_status weir__emulated_stream_get_flags(void *device, weir_stream stream,
+                                            bool *blocking);
+weir_status weir__emulated_stream_is_capturing(void *device, weir_stream stream,
+                                               bool *out);
+weir_status weir__emulated_stream_sync(void *device, weir_stream stream);
+weir_status weir__emulated_stream_query(void *device, weir_stream stream, bool *done);
+weir_status weir__emulated_device_sync(void *device);
+
+/* ---- events: emulated_event.c ---- */
+
+typedef struct weir__event {
+    uint64_t magic;
+    weir__emulated *device;
+    bool is_live;
+    bool is_captured;               /* recorded in a capture, number `capture` */
+    uint64_t capture;
+    weir__position at;              /* queue null: never recorded */
+    weir__ledger_position *learned; /* counted; null: never, or no ledger */
+    struct weir__event *next_free;
+} weir__event;
+
+weir_status weir__event_find(weir__emulated *device, weir_event event,
+                             weir__event **out);
+void weir__events_free(weir__emulated *device);
+weir_status weir__emulated_event_create(void *device, weir_event *out);
+weir_status weir__emulated_event_destroy(void *device, weir_event event);
+weir_status weir__emulated_event_record(void *device, weir_event event,
+                                        weir_stream stream);
+weir_status weir__emulated_event_query(void *device, weir_event event, bool *done);
+weir_status weir__emulated_event_sync(void *device, weir_event event);
+weir_status weir__emulated_stream_wait_event(void *device, weir_stream stream,
+                                             weir_event event);
+
+/* ---- capture: emulated_capture.c ---- */
+
+/* Before something is put on `queue`: *taken says that a capture has it instead. */
+weir_status weir__capture_admit(weir__queue *queue, bool *taken);
+/* Before the host asks about or waits for `queue`, or (null) for the whole device. */
+weir_status weir__capture_forbid(weir__emulated *device, weir__queue *queue);
+/* Before anybody asks about or waits for an event that a capture recorded. */
+weir_status weir__capture_forbid_event(weir__emulated *device, weir__event *event);
+/* Before the stream of `queue` waits for `event`. */
+weir_status weir__capture_admit_wait(weir__queue *queue, weir__event *event,
+                                     bool *taken);
+weir_status weir__capture_begin(weir__queue *queue);
+weir_status weir__capture_end(weir__queue *queue, size_t *captured);
+/* The stream of `queue` ends. */
+void weir__capture_drop(weir__queue *queue);
+
+/* ---- copies, fills, kernels, gates: emulated_work.c ---- */
+
+weir_status weir__emulated_copy(void *device, weir_stream stream, void *dst,
+                                const void *src, size_t bytes);
+weir_status weir__emulated_fill(void *device, weir_stream stream, void *ptr,
+                                uint8_t value, size_t bytes);
+weir_status weir__emulated_launch(void *device, weir_stream stream,
+                                  weir_emulated_kernel kernel, void *argument,
+                                  const weir_emulated_range *ranges, size_t count);
+weir_status weir__gate_put(weir__emulated *device, weir_stream stream, uint64_t *gate);
+weir_status weir__gate_open(weir__emulated *device, uint64_t gate);
+/* Runs it; not of its queue any more, or the queue's first. */
+void weir__work_run(const weir__work *work);
+
+/* ---- faults: emulated_fault.c ---- */
+
+/* The head of every primitive: takes the device's lock, whatever it answers, and fails
+ * if the device is lost, or a fault is planned for this call. */
+weir_status weir__emulated_begin(weir__emulated *device, weir__call call);
+/* The same for what is no primitive. */
+weir_status weir__emulated_begin_unplanned(weir__emulated *device);
+weir_status weir__emulated_refuse_lost(weir__emulated *device);
+weir_status weir__fault_plan(weir__emulated *device, const weir_emulated_fault *fault);
+
+/* ---- host threads: emulated_thread.c ---- */
+
+/* A signal that nobody has awaited yet. */
+typedef struct weir__signal {
+    uintptr_t channel;
+    weir__ledger_position *given; /* counted; null without a ledger */
+    struct weir__signal *next;
+} weir__signal;
+
+/* The calling thread uses emulated devices: they hear of its end. */
+void weir__emulated_meet_thread(void);
+void weir__emulated_list(weir__emulated *device);
+void weir__emulated_unlist(weir__emulated *device);
+weir_status weir__host_signal(weir__emulated *device, uintptr_t channel);
+weir_status weir__host_await(weir__emulated *device, uintptr_t channel);
+void weir__host_forget(weir__emulated *device);
+weir_status weir__host_run(weir__emulated *device, size_t count,
+                           void (*entry)(void *argument), void *const arguments[]);
+
+/* ---- findings: emulated_finding.c ---- */
+
+enum { WEIR__FINDINGS_KEPT = 64, WEIR__FINDING_WORDS = 400 };
+
+typedef struct weir__findings {
+    weir__mutex lock;
+    size_t count;
+    size_t kept;
+    struct weir__finding {
+        weir_emulated_finding finding;
+        char message[WEIR__FINDING_WORDS];
+    } *first; /* room for WEIR__FINDINGS_KEPT; null without a ledger */
+} weir__findings;
+
+weir_status weir__findings_make(weir__emulated *device);
+void weir__findings_free(weir__emulated *device);
+/* What the ledger calls. */
+void weir__findings_add(void *device, const weir_emulated_finding *finding);
+
+/* ---- the device: emulated.c ---- */
+
+/* Begins each piece of memory that is kept until the device closes. */
+typedef struct weir__slab {
+    struct weir__slab *next;
+} weir__slab;
+
+struct weir__emulated {
+    weir__mutex lock; /* rank device; guards all below, but where it says otherwise */
+    weir__cond changed; /* work is done, a worker has ended, a signal was given */
+    int32_t ordinal;
+    weir_emulated_options options; /* constant */
+    char description[64];          /* constant */
+    weir__emulated *next_listed;   /* guarded by the list's lock */
+
+    weir__arena *arena;            /* constant; the rest has the memory lock */
+    weir__peer *peers;             /* guarded by the memory lock */
+    weir__blocks host_blocks;      /* what host_malloc gave */
+
+    weir__queue *legacy;
+    weir__queue *active;           /* first of a list: with work left */
+    weir__queue *active_last;
+    weir__own_stream *own_streams;
+    weir__handle *free_handles;
+    weir__event *free_events;
+    weir__slab *slabs;             /* of handles and events */
+
+    uint64_t issue;                /* how many operations were put on all queues */
+    uint64_t waited_issue;         /* NO_WORK: the device wait has passed this one */
+    uint64_t pending;              /* work on all queues */
+    uint64_t gates;                /* how many numbers were given */
+    weir__work *closed_gates;
+    bool gates_are_open;           /* closing: none holds any more */
+
+    size_t workers;                /* alive */
+    size_t running;                /* of these, in work, without the lock */
+    struct weir__worker *ended;    /* to be joined */
+
+    weir__queue *capturing;
+    uint64_t captures;
+
+    atomic_uint_least64_t random;  /* state of the schedule's seed */
+    uint64_t fault_random;
+    weir_emulated_fault fault;     /* kinds 0: none */
+    uint64_t fault_calls;
+    bool fault_is_on;              /* a lasting one has begun */
+    bool fault_is_spent;           /* one that hits once has hit */
+    bool is_lost;
+
+    weir__signal *signals;         /* oldest first */
+    weir__signal **signals_end;
+
+    weir__ledger *ledger;          /* constant; null: none */
+    weir__ledger_owner owner;      /* constant */
+    weir__findings findings;       /* has its own lock */
+};
+
+extern const weir__device_ops weir__emulated_ops;
+
+/* The number of the calling host thread. */
+static inline uint64_t weir__this_thread(void)
+{
+    return weir__thread_self()->number;
+}
+
+/* Room for another `bytes`, kept until the device closes; null: no host memory. */
+void *weir__emulated_keep(weir__emulated *device, size_t bytes);
+
+#endif
