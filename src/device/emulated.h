@@ -4,11 +4,11 @@
  *     event (weir_event)   --> queue, position              done: the queue is past it
  *     work depends on          (queue, position), ...       waits, the legacy rules
  *
- * One lock per device guards everything of it but its memory records (memory lock) and
- * findings (their own). A handle is only a way to a queue: it can be destroyed, and used
- * for another stream, while the queue still has work. Queues are counted: by their
- * handle, by events and work that refer to them, by their worker, and while they are
- * active, which is: while work is left.
+ * One lock per device guards everything of it but its memory records (memory lock)
+ * and findings (their own). A handle is only a way to a queue: it can be destroyed,
+ * and used for another stream, while the queue still has work. Queues are counted:
+ * by their handle, by events and work that refer to them, by their worker, and while
+ * they are active, which is: while work is left.
  */
 #ifndef WEIR_DEVICE_EMULATED_H
 #define WEIR_DEVICE_EMULATED_H

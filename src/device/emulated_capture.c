@@ -1,12 +1,13 @@
-/* emulated_capture.c - graph capture, as far as memory cares: what is put on a capturing
- * stream is counted and not run, and what a real driver would refuse in the meantime is
- * refused here and spoils the capture.
+/* emulated_capture.c - graph capture, as far as memory cares: what is put on a
+ * capturing stream is counted and not run, and what a real driver would refuse in
+ * the meantime is refused here and spoils the capture.
  *
- * As with a real driver: nobody may ask about or wait for a capturing stream, an event
- * that it recorded, or the whole device; no operation may go on the legacy stream while
- * a blocking one captures; and a capturing stream may not wait for work from outside of
- * its capture. A second stream that waits for a captured event would join the capture on
- * a real device; here that is refused. Allocating is fine, as in relaxed mode. */
+ * As with a real driver: nobody may ask about or wait for a capturing stream, an
+ * event that it recorded, or the whole device; no operation may go on the legacy
+ * stream while a blocking one captures; and a capturing stream may not wait for work
+ * from outside of its capture. A second stream that waits for a captured event would
+ * join the capture on a real device; here that is refused. Allocating is fine, as in
+ * relaxed mode. */
 #include "device/emulated.h"
 
 static void spoil(weir__queue *queue)

@@ -1,8 +1,8 @@
-/* emulated_finding.c - what the ledger found on a device's streams: all are counted, and
- * the first ones kept, each with its sentence.
+/* emulated_finding.c - what the ledger found on a device's streams: all are counted,
+ * and the first ones kept, each with its sentence.
  *
- * The ledger calls in with its own lock held, from any device's call; so findings have
- * a lock of their own, a leaf below the ledger's. */
+ * The ledger calls in with its own lock held, from any device's call; so findings
+ * have a lock of their own, a leaf below the ledger's. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,13 +1,13 @@
 /* emulated_memory.c - the memory of emulated devices.
  *
- * The bytes of one device live in a memory file that is mapped once, where work reaches
- * them. Device addresses come from a reserved range of the same length that nobody can
- * touch. Neither is inherited by a fork. Untouched memory costs nothing, and whole pages
- * that are given back go back to the system.
+ * The bytes of one device live in a memory file that is mapped once, where work
+ * reaches them. Device addresses come from a reserved range of the same length that
+ * nobody can touch. Neither is inherited by a fork. Untouched memory costs nothing,
+ * and whole pages that are given back go back to the system.
  *
- * All arenas are on one list, so that any address can be told: whose it is, whether it
- * is out, or that it is the host's. One lock for the process guards all of it; it is a
- * leaf, held for a few lines. */
+ * All arenas are on one list, so that any address can be told: whose it is, whether
+ * it is out, or that it is the host's. One lock for the process guards all of it; it
+ * is a leaf, held for a few lines. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,9 +1,12 @@
-/* emulated_schedule.c - who runs what when, in the three ways that a device can work.
+/* emulated_schedule.c - who runs what when, in the three ways that a device can
+ * work.
  *
- * threads   Each queue has a worker from its first work on; it sleeps on the queue's own
+ * threads   Each queue has a worker from its first work on; it sleeps on the queue's
+ * own
  *           condition, runs work without the device's lock, and ends when the queue
  *           is empty and has no handle any more.
- * stepped   Host threads do the work, with the lock, while they wait or ask: each step
+ * stepped   Host threads do the work, with the lock, while they wait or ask: each
+ * step
  *           is the first work of one queue that can go on, chosen by the seed. A wait
  *           that finds none lets other threads of the run go on, and fails if that is
  *           vain. As on a real device there is a bound to the work that is pending:
