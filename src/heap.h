@@ -144,6 +144,13 @@ weir__heap_block *weir__heap_next_free(const weir__heap *heap,
 bool weir__heap_fits(const weir__heap_block *first, const weir__heap_block *last,
                      size_t bytes, size_t alignment);
 
+/* How many bytes lie between where `block` begins and the next multiple of
+ * `alignment`. */
+static inline size_t weir__heap_gap(const weir__heap_block *block, size_t alignment)
+{
+    return (size_t)(0 - block->base) & (alignment - 1);
+}
+
 /* Says whether a FREE or LIMBO block may be part of a run. */
 typedef bool (*weir__heap_usable)(void *context, const weir__heap_block *block);
 
@@ -166,6 +173,9 @@ weir__heap_block *weir__heap_around(const weir__heap *heap, const void *ptr);
 
 /* The largest run of FREE and LIMBO bytes, of whatever clocks. Walks all blocks. */
 size_t weir__heap_largest_free(const weir__heap *heap);
+
+/* The bytes that are FREE under `clock`. */
+size_t weir__heap_bytes_of(const weir__heap *heap, uint64_t clock);
 
 /* ---- changing ---- */
 

@@ -67,6 +67,18 @@ size_t weir__heap_largest_free(const weir__heap *heap)
     return largest;
 }
 
+size_t weir__heap_bytes_of(const weir__heap *heap, uint64_t clock)
+{
+    size_t bytes = 0;
+    const weir__heap_block *block =
+        weir__heap_best(heap, clock, WEIR__HEAP_GRAIN, WEIR__HEAP_GRAIN);
+    while (block != NULL && block->mark.clock == clock) {
+        bytes += block->bytes;
+        block = weir__heap_next_free(heap, block);
+    }
+    return bytes;
+}
+
 /* ---- verify ---- */
 
 /* What the chunks' lists add up to. */

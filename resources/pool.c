@@ -1,0 +1,490 @@
+/* pool.c - reuses freed memory, stream by stream, before asking upstream.
+ *
+ * A heap (src/heap.h) knows what is free and behind which mark; the device's stream
+ * order says who may take it. Every free byte carries the mark of its own last use,
+ * so whoever takes it knows what to wait for.
+ *
+ * The way of a request:
+ *     hit    a best fit under the stream's own clock: one short lock, no device call
+ *     miss   one thread at a time, in pool_miss.c: known or asked to be done, the rest
+ *            of the initial size, waiting for other streams, growth
+ * A miss takes blocks out of the heap while it waits or asks. A thread that finds
+ * nothing because of that becomes a miss itself, waits for the first to be through,
+ * and looks again: nobody is refused for what is only on its way.
+ *
+ * A free takes its mark before the block is free for anybody to see, and without the
+ * lock, for that may record an event. Until then the block is neither out nor free:
+ * a second free of it that races with the first is found.
+ *
+ * Who keeps whom alive: the weir_resource around the pool holds upstream and device.
+ * A chunk's record belongs to the pool, from drawing it to giving it back.
+ */
+#include "weir/pool.h"
+
+#include "device/device.h"
+#include "internal.h"
+#include "pool_internal.h"
+#include "resource_internal.h"
+
+#define POOL_GROWTH_BYTES  ((size_t)32 << 20)
+/* Any alignment costs the pool at most that many bytes in front of a block, which stay
+ * free; a page of the device's is the most that anything asks for. */
+#define POOL_MAX_ALIGNMENT ((size_t)2 << 20)
+
+/* ---- allocation ---- */
+
+bool weir__pool_may_take(const weir__request *request, const weir__heap_block *block)
+{
+    for (; block != NULL; block = block->more) {
+        if (block->mark.clock != request->clock &&
+            !weir__order_may_take(request->pool->order, request->clock, block->mark))
+            return false;
+    }
+    return true;
+}
+
+static void count_out(weir_resource_statistics *counts, size_t bytes)
+{
+    counts->allocations++;
+    counts->out_blocks++;
+    counts->out_bytes += bytes;
+    if (counts->peak_out_bytes < counts->out_bytes)
+        counts->peak_out_bytes = counts->out_bytes;
+}
+
+weir__heap_block *weir__pool_hand_out_locked(weir__request *request,
+                                             weir__heap_run run, weir__mark front,
+                                             weir__mark rest)
+{
+    weir__pool *self = request->pool;
+    WEIR_ASSERT(weir__mutex_is_mine(&self->lock), "handing out changes the heap");
+
+    weir__heap_block *block = weir__heap_hand_out(
+        &self->heap, run, request->bytes, request->alignment, front, rest);
+    block->asked_bytes = request->asked_bytes;
+    block->asked_alignment = request->asked_alignment;
+    block->stream = request->stream;
+    block->birth = request->clock;
+    count_out(&self->counts, request->asked_bytes);
+    return block;
+}
+
+weir__heap_block *weir__pool_take_own_locked(weir__request *request)
+{
+    weir__heap *heap = &request->pool->heap;
+    weir__heap_block *block =
+        weir__heap_best(heap, request->clock, request->bytes, request->alignment);
+    if (block == NULL)
+        return NULL;
+    weir__mark mark = block->mark;
+    weir__heap_hold(heap, block);
+    return weir__pool_hand_out_locked(request, (weir__heap_run){ block, block }, mark,
+                                      mark);
+}
+
+static void report_locked(const weir__request *request, weir_out_of_memory *report)
+{
+    const weir__pool *self = request->pool;
+    *report = (weir_out_of_memory){
+        .struct_size = sizeof *report,
+        .requested_bytes = request->asked_bytes,
+        .limit_bytes = self->options.limit_bytes,
+        .held_bytes = self->held_bytes,
+        .in_use_bytes = self->heap.out_bytes,
+        .largest_free_bytes = weir__heap_largest_free(&self->heap),
+        .resource = "pool",
+    };
+}
+
+/* Counts a failure. `status` is OK if there simply is no memory; everything else has
+ * its sentence already. */
+static weir_status refuse(const weir__request *request, weir_status status)
+{
+    weir_out_of_memory report;
+    weir__mutex_lock(&request->pool->lock);
+    request->pool->counts.failures++;
+    report_locked(request, &report);
+    weir__mutex_unlock(&request->pool->lock);
+    if (status != WEIR_OK)
+        return status;
+    if (request->wait_status != WEIR_OK)
+        return weir__fail_native(request->wait_status, request->wait_code,
+                                 "pool: memory of another stream has room for %zu "
+                                 "bytes, but it could not be waited for",
+                                 request->asked_bytes);
+    return weir__fail_memory(request->refusal, &report);
+}
+
+/* The whole way. The heap's promise is given, and taken back by the caller. */
+static weir_status serve(weir__request *request, weir__heap_block **out)
+{
+    weir__pool *self = request->pool;
+    weir__mutex_lock(&self->miss);
+    weir_status status = weir__pool_miss(request, out);
+    weir__mutex_unlock(&self->miss);
+    return status;
+}
+
+static weir_status pool_allocate(void *context, weir_stream stream,
+                                 size_t bytes, size_t alignment, void **out)
+{
+    weir__pool *self = context;
+    weir__request request = {
+        .pool = self,
+        .stream = stream,
+        .asked_bytes = bytes,
+        .asked_alignment = alignment,
+        .alignment = alignment > WEIR__HEAP_GRAIN ? alignment : WEIR__HEAP_GRAIN,
+    };
+    if (bytes > SIZE_MAX / 2) { /* rounding it up may overflow */
+        request.refusal = WEIR_OUT_OF_MEMORY;
+        return refuse(&request, WEIR_OK);
+    }
+    request.bytes = (bytes + WEIR__HEAP_GRAIN - 1) & ~(WEIR__HEAP_GRAIN - 1);
+    weir_status status = weir__order_clock(self->order, stream, &request.clock);
+    if (status != WEIR_OK)
+        return refuse(&request, status);
+
+    weir__heap_block *block = NULL;
+    weir__mutex_lock(&self->lock);
+    bool promised = weir__heap_promise(&self->heap);
+    if (promised)
+        block = weir__pool_take_own_locked(&request);
+    if (block != NULL)
+        weir__heap_forget_promise(&self->heap);
+    weir__mutex_unlock(&self->lock);
+    if (!promised)
+        return refuse(&request, weir__fail(WEIR_OUT_OF_HOST_MEMORY,
+                                           "pool: no memory for records"));
+
+    if (block == NULL) {
+        status = serve(&request, &block);
+        weir__mutex_lock(&self->lock);
+        weir__heap_forget_promise(&self->heap);
+        weir__mutex_unlock(&self->lock);
+        if (block == NULL)
+            return refuse(&request, status);
+    }
+    *out = (void *)block->base;
+    return WEIR_OK;
+}
+
+/* ---- deallocation ---- */
+
+/* What is wrong with a pointer that somebody gives back. */
+typedef struct slip {
+    weir_misuse_kind kind; /* 0: nothing */
+    size_t bytes;          /* WRONG_SIZE: as asked for */
+    size_t alignment;
+} slip;
+
+/* A pointer that is not the address of a block that is out. What lies in free memory
+ * may have been handed out before; nobody remembers. */
+static slip unknown_pointer(const weir__pool *self, const void *ptr)
+{
+    const weir__heap_block *around = weir__heap_around(&self->heap, ptr);
+    bool is_free = around != NULL && around->state != WEIR__HEAP_OUT;
+    return (slip){ .kind = is_free ? WEIR_MISUSE_DOUBLE_FREE
+                                   : WEIR_MISUSE_FOREIGN_POINTER };
+}
+
+/* The block at `ptr`, on its way back from now on; or null, and the slip. */
+static weir__heap_block *begin_return(weir__pool *self, const void *ptr, size_t bytes,
+                                      size_t alignment, slip *wrong)
+{
+    *wrong = (slip){ 0 };
+    weir__mutex_lock(&self->lock);
+    weir__heap_block *block = weir__heap_find(&self->heap, ptr);
+    if (block == NULL)
+        *wrong = unknown_pointer(self, ptr);
+    else if (block->state != WEIR__HEAP_OUT)
+        wrong->kind = WEIR_MISUSE_DOUBLE_FREE;
+    else if (block->asked_bytes != bytes || block->asked_alignment != alignment)
+        *wrong = (slip){ WEIR_MISUSE_WRONG_SIZE, block->asked_bytes,
+                         block->asked_alignment };
+    else
+        weir__heap_begin_return(&self->heap, block);
+    weir__mutex_unlock(&self->lock);
+    return wrong->kind == 0 ? block : NULL;
+}
+
+static void tell_slip(slip wrong, const void *ptr, size_t bytes, size_t alignment)
+{
+    if (wrong.kind == WEIR_MISUSE_WRONG_SIZE)
+        weir__misuse(wrong.kind, ptr, bytes,
+                     "pool: %p comes back with %zu bytes, alignment %zu; it was "
+                     "allocated with %zu bytes, alignment %zu",
+                     ptr, bytes, alignment, wrong.bytes, wrong.alignment);
+    else if (wrong.kind == WEIR_MISUSE_DOUBLE_FREE)
+        weir__misuse(wrong.kind, ptr, bytes, "pool: %p has been given back already",
+                     ptr);
+    else
+        weir__misuse(wrong.kind, ptr, bytes, "pool: %p was never allocated here", ptr);
+}
+
+static void finish_return_locked(weir__pool *self, weir__heap_block *block,
+                                 weir__mark mark) WEIR_REQUIRES(self->lock)
+{
+    self->counts.deallocations++;
+    self->counts.out_blocks--;
+    self->counts.out_bytes -= block->asked_bytes;
+    weir__heap_release(&self->heap, block, mark);
+}
+
+static bool pool_deallocate(void *context, weir_stream stream,
+                            void *ptr, size_t bytes, size_t alignment)
+{
+    weir__pool *self = context;
+    slip wrong;
+    weir__heap_block *block = begin_return(self, ptr, bytes, alignment, &wrong);
+    if (block == NULL) {
+        tell_slip(wrong, ptr, bytes, alignment);
+        return false;
+    }
+    weir__mark mark = weir__order_free_mark(self->order, stream, block->birth);
+
+    weir__mutex_lock(&self->lock);
+    finish_return_locked(self, block, mark);
+    weir__mutex_unlock(&self->lock);
+    return true;
+}
+
+/* Adds `mark` to those a block waits for besides *first. One per clock: the latest. */
+static bool wait_for_locked(weir__pool *self, weir__heap_block *block,
+                            weir__mark *first, weir__mark mark)
+    WEIR_REQUIRES(self->lock)
+{
+    weir__mark *same = first->clock == mark.clock ? first : NULL;
+    for (weir__heap_block *record = block->more; !same && record; record = record->more)
+        same = record->mark.clock == mark.clock ? &record->mark : NULL;
+    if (same == NULL)
+        return weir__heap_add_mark(&self->heap, block, mark);
+    if (same->number < mark.number)
+        same->number = mark.number;
+    return true;
+}
+
+/* The mark to release `block` with, which is behind all points; what it has to wait for
+ * besides becomes its further marks. Points that are done are left out, but that the
+ * last of them stays if all are: who takes the block then learns that it is done, as
+ * this thread does here. */
+static weir__mark mark_behind_locked(weir__pool *self, weir__heap_block *block,
+                                     const weir_point *points, size_t count)
+    WEIR_REQUIRES(self->lock)
+{
+    weir__mark mark = WEIR__MARK_DONE;
+    bool is_open = false;
+    for (size_t i = 0; i < count; i++) {
+        const weir__mark next = { points[i].clock, points[i].mark };
+        bool next_is_open = !weir__order_may_take(self->order, 0, next);
+        if (!is_open) {
+            mark = next;
+            is_open = next_is_open;
+        } else if (next_is_open && !wait_for_locked(self, block, &mark, next)) {
+            /* No record to spare, and none to be had here. */
+            weir__heap_drop_marks(&self->heap, block);
+            return weir__order_mark_here(self->order, 0);
+        }
+    }
+    return mark;
+}
+
+void weir__pool_note_done(weir__pool *self)
+{
+    const weir__device_ops *ops = self->device->ops;
+    if (ops->note_done != NULL)
+        ops->note_done(self->device->self, 0, NULL);
+}
+
+static bool pool_deallocate_after(void *context, void *ptr, size_t bytes,
+                                  size_t alignment, const weir_point *points,
+                                  size_t count)
+{
+    weir__pool *self = context;
+    slip wrong;
+    weir__heap_block *block = begin_return(self, ptr, bytes, alignment, &wrong);
+    if (block == NULL) {
+        tell_slip(wrong, ptr, bytes, alignment);
+        return false;
+    }
+    weir__mark birth = { block->birth, 0 };
+    bool is_captured = weir__order_is_captured(self->order, birth);
+    if (count == 0)
+        weir__pool_note_done(self);
+
+    weir__mutex_lock(&self->lock);
+    weir__mark mark = is_captured
+                          ? weir__order_mark_here(self->order, birth.clock)
+                          : mark_behind_locked(self, block, points, count);
+    finish_return_locked(self, block, mark);
+    weir__mutex_unlock(&self->lock);
+    return true;
+}
+
+/* ---- questions ---- */
+
+static weir_status pool_find(void *context, const void *ptr, weir_block *out)
+{
+    weir__pool *self = context;
+    weir__mutex_lock(&self->lock);
+    const weir__heap_block *block = weir__heap_find(&self->heap, ptr);
+    bool is_out = block != NULL && block->state == WEIR__HEAP_OUT;
+    if (is_out)
+        *out = (weir_block){ .struct_size = sizeof *out,
+                             .ptr = (void *)block->base,
+                             .bytes = block->asked_bytes,
+                             .alignment = block->asked_alignment,
+                             .stream = block->stream };
+    weir__mutex_unlock(&self->lock);
+    if (!is_out)
+        return weir__fail(WEIR_NOT_FOUND, "pool: no block that is out begins at %p",
+                          ptr);
+    return WEIR_OK;
+}
+
+static void pool_statistics(void *context, weir_resource_statistics *out)
+{
+    weir__pool *self = context;
+    weir__mutex_lock(&self->lock);
+    const weir__heap *heap = &self->heap;
+    *out = self->counts;
+    out->struct_size = sizeof *out;
+    out->held_bytes = self->held_bytes;
+    out->free_bytes = heap->bytes - heap->out_bytes;
+    out->free_blocks = heap->free_blocks + heap->limbo_blocks;
+    out->largest_free_bytes = weir__heap_largest_free(heap);
+    out->set_aside_bytes = weir__heap_bytes_of(heap, WEIR__CLOCK_ASIDE);
+    weir__mutex_unlock(&self->lock);
+}
+
+static void pool_properties(void *context, weir_resource_properties *out)
+{
+    (void)context;
+    out->max_alignment = POOL_MAX_ALIGNMENT;
+    out->can_trim = true;
+    out->usable_at_once = false;
+}
+
+static weir_resource *pool_upstream(void *context)
+{
+    return ((weir__pool *)context)->upstream;
+}
+
+static size_t pool_trim_sync(void *context, size_t keep_bytes)
+{
+    weir__pool *self = context;
+    weir__mutex_lock(&self->miss);
+    size_t bytes = weir__pool_trim_sync(self, keep_bytes);
+    weir__mutex_unlock(&self->miss);
+    /* A leaf keeps what it is given until somebody asks for it. */
+    (void)weir_resource_trim_sync(self->upstream, keep_bytes);
+    return bytes;
+}
+
+/* ---- beginning and end ---- */
+
+static void pool_free(weir__pool *self)
+{
+    weir__heap_close(&self->heap);
+    weir__mutex_destroy(&self->miss);
+    weir__mutex_destroy(&self->lock);
+    weir__host_free(self);
+}
+
+static void pool_destroy(void *context)
+{
+    weir__pool *self = context;
+    WEIR_CHECK(self->heap.out_blocks == 0, "memory is still out");
+    size_t leaked_bytes = weir__pool_give_back_all(self);
+    if (leaked_bytes > 0)
+        (void)weir__fail(WEIR_DEVICE_ERROR,
+                         "pool: %zu bytes did not go back upstream: too many streams "
+                         "may still use them",
+                         leaked_bytes);
+    pool_free(self);
+}
+
+static const weir_resource_ops pool_ops = {
+    .struct_size = sizeof(weir_resource_ops),
+    .name = "pool",
+    .allocate = pool_allocate,
+    .deallocate = pool_deallocate,
+    .destroy = pool_destroy,
+    .trim_sync = pool_trim_sync,
+    .upstream = pool_upstream,
+    .properties = pool_properties,
+    .statistics = pool_statistics,
+    .find = pool_find,
+    .deallocate_after = pool_deallocate_after,
+};
+
+static weir_status options_read(const weir_pool_options *from, weir_pool_options *out)
+{
+    weir_status status =
+        weir__read_options(from, out, sizeof *out, "the options of a pool");
+    if (status != WEIR_OK)
+        return status;
+    out->struct_size = sizeof *out;
+    if (out->limit_bytes == 0)
+        out->limit_bytes = SIZE_MAX;
+    if (out->growth_bytes == 0)
+        out->growth_bytes = POOL_GROWTH_BYTES;
+    if (out->limit_bytes < out->initial_bytes)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "the limit of a pool is %zu bytes, below its initial size of "
+                          "%zu",
+                          out->limit_bytes, out->initial_bytes);
+    return WEIR_OK;
+}
+
+weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *options,
+                             weir_resource **out)
+{
+    if (out == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
+    *out = NULL;
+    weir_status status = weir__enter();
+    if (status != WEIR_OK)
+        return status;
+    if (upstream == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the upstream of a pool is null");
+    weir_pool_options in_force;
+    status = options_read(options, &in_force);
+    if (status != WEIR_OK)
+        return status;
+    weir_resource_properties up = { .struct_size = sizeof up };
+    status = weir_resource_get_properties(upstream, &up);
+    if (status != WEIR_OK)
+        return status;
+
+    weir__pool *self = weir__host_alloc(sizeof *self);
+    if (self == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
+    *self = (weir__pool){ .upstream = upstream,
+                          .device = up.device,
+                          .order = up.device->order,
+                          .options = in_force,
+                          .up = up };
+    weir__mutex_init(&self->miss, WEIR__RANK_MISS);
+    weir__mutex_init(&self->lock, WEIR__RANK_RESOURCE);
+    weir__heap_init(&self->heap);
+
+    status = weir_resource_create(&pool_ops, self, out);
+    if (status != WEIR_OK)
+        pool_free(self);
+    return status;
+}
+
+weir_status weir_pool_get_options(weir_resource *mr, weir_pool_options *out)
+{
+    const weir_pool_options none = { .struct_size = sizeof none };
+    weir_status status = weir__fill_out(out, &none, sizeof none);
+    if (status == WEIR_OK)
+        status = weir__enter();
+    if (status != WEIR_OK)
+        return status;
+    const weir__pool *self = weir__resource_self(mr, &pool_ops);
+    if (self == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the resource is no pool");
+    return weir__fill_out(out, &self->options, sizeof self->options);
+}

@@ -1,0 +1,415 @@
+/* pool_chunks.c - what a pool draws from upstream and gives back to it.
+ *
+ * A chunk goes back as a whole or not at all, so only while all of it is free. While
+ * it is looked at its blocks are held: nobody takes a part of it, and a free beside
+ * them waits with its merge. A fresh chunk carries a mark of the stream that drew
+ * it, for upstream hands out in stream order; unless its memory may be touched by
+ * all at once.
+ */
+#include "device/device.h"
+#include "internal.h"
+#include "pool_internal.h"
+
+#ifdef WEIR_TESTING /* small, so that what is rare happens */
+#define UNFINISHED_MAX 4u
+#else
+#define UNFINISHED_MAX 32u
+#endif
+
+static bool is_refusal(weir_status status)
+{
+    return status == WEIR_OUT_OF_MEMORY || status == WEIR_LIMIT_REACHED;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static uintptr_t grains_up(uintptr_t address)
+{
+    return (address + (WEIR__HEAP_GRAIN - 1)) & ~(uintptr_t)(WEIR__HEAP_GRAIN - 1);
+}
+
+/* ---- sizes ---- */
+
+/* What a chunk is aligned to: as the request wants it, as far as upstream can. */
+static size_t chunk_alignment(const weir__request *request)
+{
+    return least(request->alignment, request->pool->up.max_alignment);
+}
+
+/* How much longer a chunk has to be than what of it the heap can use. */
+static size_t chunk_slack(const weir__pool *self)
+{
+    return self->up.max_alignment < WEIR__HEAP_GRAIN ? WEIR__HEAP_GRAIN : 0;
+}
+
+/* The smallest chunk, or extension, that is sure to serve the request. */
+static size_t needed_bytes(const weir__request *request)
+{
+    size_t aligned = chunk_alignment(request);
+    if (aligned < WEIR__HEAP_GRAIN)
+        aligned = WEIR__HEAP_GRAIN;
+    return request->bytes + (request->alignment - aligned);
+}
+
+static size_t round_to_growth(const weir__pool *self, size_t bytes)
+{
+    size_t growth = self->options.growth_bytes;
+    size_t over = bytes % growth;
+    size_t rounded = over == 0 ? bytes : bytes + (growth - over);
+    return rounded & ~(WEIR__HEAP_GRAIN - 1);
+}
+
+/* What the limit still allows to draw. Nobody else changes what is held. */
+static size_t room_bytes(const weir__pool *self)
+{
+    size_t room = self->options.limit_bytes - self->held_bytes;
+    size_t slack = chunk_slack(self);
+    return room > slack ? room - slack : 0;
+}
+
+/* ---- drawing ---- */
+
+static void count_held_locked(weir__pool *self, size_t bytes) WEIR_REQUIRES(self->lock)
+{
+    self->held_bytes += bytes;
+    if (self->counts.peak_held_bytes < self->held_bytes)
+        self->counts.peak_held_bytes = self->held_bytes;
+}
+
+/* The mark of memory that upstream has just handed out on the request's stream. */
+static weir__mark fresh_mark(const weir__request *request)
+{
+    weir__pool *self = request->pool;
+    if (!self->up.usable_at_once)
+        return weir__order_mark_here(self->order, request->clock);
+    weir__pool_note_done(self);
+    return WEIR__MARK_DONE;
+}
+
+/* Draws a chunk of `bytes` usable bytes, which are sure to serve the request. */
+static weir_status draw(weir__request *request, size_t bytes, weir__heap_block **out)
+{
+    weir__pool *self = request->pool;
+    weir__chunk *chunk = weir__host_alloc(sizeof *chunk);
+    if (chunk == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "pool: no memory for records");
+    *chunk = (weir__chunk){ .drawn_bytes = bytes + chunk_slack(self),
+                            .drawn_alignment = chunk_alignment(request) };
+    weir_status status = weir_allocate(self->upstream, request->stream,
+                                       chunk->drawn_bytes, chunk->drawn_alignment,
+                                       &chunk->ptr);
+    if (status != WEIR_OK) {
+        weir__host_free(chunk);
+        return status;
+    }
+    weir__mark mark = fresh_mark(request);
+
+    weir__mutex_lock(&self->lock);
+    count_held_locked(self, chunk->drawn_bytes);
+    weir__heap_block *block = weir__heap_add_chunk(
+        &self->heap, chunk, grains_up((uintptr_t)chunk->ptr), bytes);
+    *out = weir__pool_hand_out_locked(request, (weir__heap_run){ block, block }, mark,
+                                      mark);
+    weir__mutex_unlock(&self->lock);
+    return WEIR_OK;
+}
+
+/* Draws `bytes` or, if that is refused, what is needed. Null with OK: that was
+ * refused as well. */
+static weir_status draw_or_less(weir__request *request, size_t bytes,
+                                weir__heap_block **out)
+{
+    const weir__pool *self = request->pool;
+    size_t needed = needed_bytes(request), room = room_bytes(self);
+    if (needed > room) {
+        request->refusal = WEIR_LIMIT_REACHED;
+        return WEIR_OK;
+    }
+    weir_status status = WEIR_LIMIT_REACHED;
+    if (bytes <= room)
+        status = draw(request, bytes, out);
+    if (is_refusal(status) && bytes != needed)
+        status = draw(request, needed, out);
+    if (!is_refusal(status))
+        return status;
+    request->refusal = status;
+    return WEIR_OK;
+}
+
+weir_status weir__pool_draw_initial(weir__request *request, weir__heap_block **out)
+{
+    const weir__pool *self = request->pool;
+    size_t initial = self->options.initial_bytes & ~(WEIR__HEAP_GRAIN - 1);
+    size_t needed = needed_bytes(request);
+    if (self->held_bytes >= initial)
+        return WEIR_OK;
+    size_t left = initial - self->held_bytes;
+    return draw_or_less(request, left > needed ? left : needed, out);
+}
+
+/* ---- extending ---- */
+
+/* The free end of `chunk`, HELD, if it is of the clock that the new bytes will be
+ * of: they will be one. Else null. */
+static weir__heap_block *hold_end_locked(const weir__request *request,
+                                         const weir__chunk *chunk)
+    WEIR_REQUIRES(request->pool->lock)
+{
+    uint64_t clock = request->pool->up.usable_at_once ? 0 : request->clock;
+    weir__heap_block *end = chunk->last;
+    if (end->state != WEIR__HEAP_FREE || end->mark.clock != clock)
+        return NULL;
+    weir__heap_hold(&request->pool->heap, end);
+    return end;
+}
+
+static weir_status extend_upstream(const weir__request *request,
+                                   const weir__chunk *chunk, size_t bytes)
+{
+    if (bytes > room_bytes(request->pool))
+        return WEIR_LIMIT_REACHED;
+    return weir_resource_extend(request->pool->upstream, request->stream, chunk->ptr,
+                                chunk->drawn_bytes, chunk->drawn_alignment,
+                                chunk->drawn_bytes + bytes);
+}
+
+/* Makes the newest chunk long enough that its end serves the request. Null with OK:
+ * that cannot be done. */
+static weir_status extend(weir__request *request, weir__heap_block **out)
+{
+    weir__pool *self = request->pool;
+    weir__mutex_lock(&self->lock);
+    weir__chunk *chunk = self->heap.newest;
+    weir__heap_block *end = chunk ? hold_end_locked(request, chunk) : NULL;
+    weir__mutex_unlock(&self->lock);
+    if (chunk == NULL)
+        return WEIR_OK;
+
+    /* The end alone has no room, or it would have been taken. Aligned as far as a fresh
+     * chunk would be, which the end of this one may not be. */
+    size_t needed = request->bytes + (request->alignment - WEIR__HEAP_GRAIN);
+    size_t got = end != NULL ? least(end->bytes, needed - WEIR__HEAP_GRAIN) : 0;
+    size_t added = round_to_growth(self, needed - got);
+    weir_status status = extend_upstream(request, chunk, added);
+    if (is_refusal(status) && added != needed - got) {
+        added = needed - got;
+        status = extend_upstream(request, chunk, added);
+    }
+    weir__mark mark = status == WEIR_OK ? fresh_mark(request) : WEIR__MARK_DONE;
+
+    weir__mutex_lock(&self->lock);
+    if (status == WEIR_OK) {
+        chunk->drawn_bytes += added;
+        count_held_locked(self, added);
+        weir__heap_block *fresh = weir__heap_extend_chunk(&self->heap, chunk, added);
+        weir__heap_run run = { end != NULL ? end : fresh, fresh };
+        *out = weir__pool_hand_out_locked(request, run, run.first->mark, mark);
+    } else if (end != NULL) {
+        weir__heap_release(&self->heap, end, end->mark);
+    }
+    weir__mutex_unlock(&self->lock);
+    return is_refusal(status) || status == WEIR_NOT_SUPPORTED ? WEIR_OK : status;
+}
+
+weir_status weir__pool_grow(weir__request *request, weir__heap_block **out)
+{
+    const weir__pool *self = request->pool;
+    weir_status status = self->up.can_extend ? extend(request, out) : WEIR_OK;
+    if (*out != NULL || status != WEIR_OK)
+        return status;
+    return draw_or_less(request, round_to_growth(self, needed_bytes(request)), out);
+}
+
+/* ---- giving back ---- */
+
+/* All blocks of an idle chunk become HELD: from now on their list is the caller's. */
+static void hold_chunk_locked(weir__pool *self, weir__chunk *chunk)
+    WEIR_REQUIRES(self->lock)
+{
+    for (weir__heap_block *block = chunk->first; block; block = block->after)
+        weir__heap_hold(&self->heap, block);
+}
+
+static void release_chunk_locked(weir__pool *self, weir__chunk *chunk)
+    WEIR_REQUIRES(self->lock)
+{
+    for (weir__heap_block *block = chunk->first, *next; block; block = next) {
+        next = block->after;
+        weir__heap_release(&self->heap, block, block->mark);
+    }
+}
+
+/* Unlinks a chunk whose blocks are HELD. */
+static void remove_chunk_locked(weir__pool *self, weir__chunk *chunk)
+    WEIR_REQUIRES(self->lock)
+{
+    weir__heap_remove_chunk(&self->heap, chunk);
+    self->held_bytes -= chunk->drawn_bytes;
+}
+
+typedef bool (*mark_visitor)(void *context, weir__mark mark);
+
+/* Whether `visit` says so for all marks of a chunk whose blocks are HELD. */
+static bool all_marks(const weir__chunk *chunk, mark_visitor visit, void *context)
+{
+    for (const weir__heap_block *block = chunk->first; block; block = block->after) {
+        for (const weir__heap_block *record = block; record; record = record->more) {
+            if (!visit(context, record->mark))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* The newest chunk that is all free and not skipped before, or null. */
+static weir__chunk *idle_chunk_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
+{
+    weir__chunk *chunk = self->heap.newest;
+    while (chunk != NULL && (chunk->busy > 0 || chunk->skipped))
+        chunk = chunk->older;
+    return chunk;
+}
+
+static void forget_skips_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
+{
+    for (weir__chunk *chunk = self->heap.newest; chunk; chunk = chunk->older)
+        chunk->skipped = false;
+}
+
+/* Takes the newest idle chunk all of whose marks pass `visit`, called without the
+ * pool's lock, out of the heap; or null. */
+static weir__chunk *take_chunk(weir__pool *self, mark_visitor visit, void *context)
+{
+    weir__mutex_lock(&self->lock);
+    weir__chunk *chunk;
+    while ((chunk = idle_chunk_locked(self)) != NULL) {
+        hold_chunk_locked(self, chunk);
+        weir__mutex_unlock(&self->lock);
+        bool passes = all_marks(chunk, visit, context);
+        weir__mutex_lock(&self->lock);
+        if (passes) {
+            remove_chunk_locked(self, chunk);
+            break;
+        }
+        release_chunk_locked(self, chunk);
+        chunk->skipped = true;
+    }
+    weir__mutex_unlock(&self->lock);
+    return chunk;
+}
+
+static void forget_skips(weir__pool *self)
+{
+    weir__mutex_lock(&self->lock);
+    forget_skips_locked(self);
+    weir__mutex_unlock(&self->lock);
+}
+
+static bool may_go(void *context, weir__mark mark)
+{
+    const weir__request *request = context;
+    return mark.clock == request->clock ||
+           weir__order_is_done(request->pool->order, request->clock, mark);
+}
+
+bool weir__pool_flush(weir__request *request)
+{
+    weir__pool *self = request->pool;
+    bool any = false;
+    weir__chunk *chunk;
+
+    /* What a capture has is its own, and goes nowhere before it is released. */
+    if (weir__order_is_captured(self->order, (weir__mark){ request->clock, 0 }))
+        return false;
+    while ((chunk = take_chunk(self, may_go, request)) != NULL) {
+        (void)weir_deallocate(self->upstream, request->stream, chunk->ptr,
+                              chunk->drawn_bytes, chunk->drawn_alignment);
+        weir__host_free(chunk);
+        any = true;
+    }
+    forget_skips(self);
+    return any;
+}
+
+/* Gives a chunk that is not in the heap any more upstream, behind `count` points. */
+static size_t give_upstream(weir__pool *self, weir__chunk *chunk,
+                            const weir_point *points, size_t count)
+{
+    size_t bytes = chunk->drawn_bytes;
+    (void)weir_deallocate_after(self->upstream, chunk->ptr, bytes,
+                                chunk->drawn_alignment, points, count);
+    weir__host_free(chunk);
+    return bytes;
+}
+
+static bool sync(void *context, weir__mark mark)
+{
+    return weir__order_sync(((weir__pool *)context)->order, mark) == WEIR_OK;
+}
+
+/* What is captured is not waited for. */
+static bool sync_unless_captured(void *context, weir__mark mark)
+{
+    return !weir__order_is_captured(((weir__pool *)context)->order, mark) &&
+           sync(context, mark);
+}
+
+size_t weir__pool_trim_sync(weir__pool *self, size_t keep_bytes)
+{
+    size_t given = 0;
+    while (self->held_bytes > keep_bytes && !weir__device_is_lost(self->device)) {
+        weir__chunk *chunk = take_chunk(self, sync_unless_captured, self);
+        if (chunk == NULL)
+            break;
+        given += give_upstream(self, chunk, NULL, 0);
+    }
+    forget_skips(self);
+    return given;
+}
+
+/* What the end of a pool could not wait for. */
+typedef struct unfinished {
+    weir__pool *pool;
+    weir_point points[UNFINISHED_MAX]; /* one per clock */
+    size_t count;
+} unfinished;
+
+/* False: that are too many. In a device that is lost nothing runs any more. */
+static bool sync_or_note(void *context, weir__mark mark)
+{
+    unfinished *rest = context;
+    if (weir__device_is_lost(rest->pool->device) || sync(rest->pool, mark))
+        return true;
+    for (size_t i = 0; i < rest->count; i++) {
+        if (rest->points[i].clock == mark.clock) {
+            if (rest->points[i].mark < mark.number)
+                rest->points[i].mark = mark.number;
+            return true;
+        }
+    }
+    if (rest->count == UNFINISHED_MAX)
+        return false;
+    rest->points[rest->count++] = (weir_point){ mark.clock, mark.number };
+    return true;
+}
+
+/* What cannot be waited for, because the device failed or a capture has it, is
+ * upstream's to wait for; a leaf then says what it could not give back. */
+size_t weir__pool_give_back_all(weir__pool *self)
+{
+    size_t leaked = 0;
+    for (weir__chunk *chunk = self->heap.newest, *older; chunk; chunk = older) {
+        older = chunk->older;
+        unfinished rest = { .pool = self };
+        if (all_marks(chunk, sync_or_note, &rest)) {
+            (void)give_upstream(self, chunk, rest.points, rest.count);
+            continue;
+        }
+        leaked += chunk->drawn_bytes;
+        weir__host_free(chunk);
+    }
+    return leaked;
+}

@@ -1,0 +1,96 @@
+/* pool_internal.h - what the parts of the pool share: pool.c is what everybody meets,
+ * pool_miss.c looks beyond the stream's own memory, pool_chunks.c trades with upstream.
+ */
+#ifndef WEIR_POOL_INTERNAL_H
+#define WEIR_POOL_INTERNAL_H
+
+#include "heap.h"
+#include "stream_order.h"
+#include "sync.h"
+#include "weir/pool.h"
+#include "weir/resource_ops.h"
+
+typedef struct weir__pool {
+    weir_resource *upstream;     /* kept alive by the weir_resource around this */
+    weir_device *device;
+    weir__order *order;          /* the device's */
+    weir_pool_options options;   /* in force: no zeros but for initial_bytes */
+    weir_resource_properties up; /* upstream's */
+
+    /* Who has it may look beyond its stream's own memory: one request at a time,
+     * trim as well. Held across calls to the device and upstream, on purpose: two
+     * requests that both saw too little would both draw a chunk, or wait for two
+     * halves of the same run. Rank miss. */
+    weir__mutex miss;
+    /* Guards all below, for short: under it nobody is called but the order, about what
+     * it knows. Rank resource. */
+    weir__mutex lock;
+    weir__heap heap;
+    size_t held_bytes;           /* changes with both locks held */
+    weir_resource_statistics counts;
+} weir__pool;
+
+#define WEIR__POOL_BARRED 8u
+
+/* One call of allocate on its way through the pool. */
+typedef struct weir__request {
+    weir__pool *pool;
+    weir_stream stream;
+    uint64_t clock;              /* of `stream` */
+    size_t asked_bytes;
+    size_t asked_alignment;
+    size_t bytes;                /* whole grains */
+    size_t alignment;            /* a grain at least */
+    /* Clocks that could not be waited for: this request asks for them no more. */
+    uint64_t barred[WEIR__POOL_BARRED];
+    size_t barred_count;
+    weir_status wait_status;     /* of the last wait that failed, and its code */
+    int32_t wait_code;
+    weir_status refusal;         /* OUT_OF_MEMORY or LIMIT_REACHED: no growth */
+} weir__request;
+
+/* ---- pool.c ---- */
+
+/* Cuts the request's block out of a run of HELD blocks that it may take, and counts it
+ * as out. */
+weir__heap_block *weir__pool_hand_out_locked(weir__request *request,
+                                             weir__heap_run run, weir__mark front,
+                                             weir__mark rest)
+    WEIR_REQUIRES(request->pool->lock);
+
+/* The best fit of the stream's own memory, or null. */
+weir__heap_block *weir__pool_take_own_locked(weir__request *request)
+    WEIR_REQUIRES(request->pool->lock);
+
+/* Whether the request's stream may take a block, as far as is known. */
+bool weir__pool_may_take(const weir__request *request, const weir__heap_block *block);
+
+/* Tells the ledger that memory which the calling thread knows to be unused, and
+ * which is about to become free under no clock, is there for all. */
+void weir__pool_note_done(weir__pool *pool);
+
+/* ---- pool_miss.c ---- */
+
+/* Serves a request that found nothing under its own clock. */
+weir_status weir__pool_miss(weir__request *request, weir__heap_block **out)
+    WEIR_REQUIRES(request->pool->miss);
+
+/* ---- pool_chunks.c: with the lock miss, without the pool's lock ---- */
+
+/* Draws what is left of the initial size, or what the request needs if that is more.
+ * Null with WEIR_OK: upstream or the limit refuses it. */
+weir_status weir__pool_draw_initial(weir__request *request, weir__heap_block **out);
+/* Extends the last chunk or draws a new one. Null with WEIR_OK: refused, and
+ * request->refusal says by whom. */
+weir_status weir__pool_grow(weir__request *request, weir__heap_block **out);
+/* Gives upstream, in order of the request's stream, all chunks that are free and
+ * that the stream may take as a whole; asks for what is not known. True if there
+ * were any. */
+bool weir__pool_flush(weir__request *request);
+/* Gives free chunks upstream until no more than `keep_bytes` is held, waiting on the
+ * host; returns how many bytes went. */
+size_t weir__pool_trim_sync(weir__pool *pool, size_t keep_bytes);
+/* The end: gives all chunks upstream; returns how many bytes could not be. */
+size_t weir__pool_give_back_all(weir__pool *pool);
+
+#endif
