@@ -1,7 +1,6 @@
 /* weir_report.c - the results of a replay: as a table for people, and as JSON. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,13 +39,16 @@ static const char *spread_name(plan_spread spread)
 
 /* One row for each figure, one column for each resource: the figure to the right, and
  * behind it how many times that of the first resource it is. */
-#define NAME_COLUMNS 18
+#define NAME_COLUMNS 22
 #define FIGURE_COLUMNS 12
+#define RATIO_COLUMNS 10
 
-static void row(const char *name)
-{
-    printf("%-*s", NAME_COLUMNS, name);
-}
+typedef struct cell {
+    char figure[32];
+    char ratio[16];  /* or nothing */
+} cell;
+
+typedef cell cells[REPLAY_SPECS_MAX];
 
 /* The widest name of a resource, or figure. */
 static int figure_columns(const replay_report *report)
@@ -59,154 +61,153 @@ static int figure_columns(const replay_report *report)
     return (int)columns;
 }
 
-static void cell_with(const replay_report *report, const char *text, const char *ratio)
+static void row_begin(const char *name)
 {
-    bool is_last = *ratio == '\0' && report->result_count == 1;
-    printf("  %*s%-*s", figure_columns(report), text, is_last ? 0 : 10, ratio);
+    printf("%-*s", NAME_COLUMNS, name);
 }
 
-static void cell(const replay_report *report, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void cell(const replay_report *report, const char *format, ...)
+static void row_add(const replay_report *report, size_t index, const char *figure,
+                    const char *ratio)
 {
-    va_list args;
-    char text[64];
-
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    cell_with(report, text, "");
+    bool is_last = index == report->result_count - 1;
+    int pad = is_last ? 0 : RATIO_COLUMNS;
+    printf("  %*s%-*s%s", figure_columns(report), figure, pad, ratio,
+           is_last ? "\n" : "");
 }
 
-static void cell_against(const replay_report *report, const char *text, double figure,
-                         double first, bool is_first)
+static void row_print(const replay_report *report, const char *name, cells line)
 {
-    char ratio[32] = "";
-    if (!is_first && first > 0 && isfinite(figure))
-        snprintf(ratio, sizeof ratio, " (%.2fx)", figure / first);
-    cell_with(report, text, ratio);
+    row_begin(name);
+    for (size_t i = 0; i < report->result_count; i++)
+        row_add(report, i, line[i].figure, line[i].ratio);
+}
+
+static void cell_compare(cell *self, double figure, double first)
+{
+    if (first > 0 && isfinite(figure) && figure / first < 1000)
+        snprintf(self->ratio, sizeof self->ratio, " (%.2fx)", figure / first);
 }
 
 static void row_times(const replay_report *report)
 {
-    row("ns per event");
+    cells line = { 0 };
+
     for (size_t i = 0; i < report->result_count; i++) {
-        char text[32];
         double ns = report->results[i].timing.ns_per_event;
-        snprintf(text, sizeof text, "%.1f", ns);
-        cell_against(report, text, ns, report->results[0].timing.ns_per_event, i == 0);
+        snprintf(line[i].figure, sizeof line[i].figure, "%.1f", ns);
+        if (i > 0)
+            cell_compare(&line[i], ns, report->results[0].timing.ns_per_event);
     }
-    puts("");
+    row_print(report, "ns per event", line);
 }
 
+/* Zero stands for what is not known. */
 static void row_bytes(const replay_report *report, const char *name,
-                      size_t (*figure)(const replay_result *))
+                      const size_t *figures)
 {
-    row(name);
+    cells line = { 0 };
+
     for (size_t i = 0; i < report->result_count; i++) {
-        size_t bytes = figure(&report->results[i]);
-        size_t first = figure(&report->results[0]);
-        cell_against(report, bytes == 0 ? "-" : say_bytes(bytes).text,
-                     bytes == 0 ? NAN : (double)bytes, (double)first, i == 0);
+        bool known = figures[i] != 0;
+        snprintf(line[i].figure, sizeof line[i].figure, "%s",
+                 known ? say_bytes(figures[i]).text : "-");
+        if (i > 0 && known)
+            cell_compare(&line[i], (double)figures[i], (double)figures[0]);
     }
-    puts("");
+    row_print(report, name, line);
 }
 
-static size_t peak_live(const replay_result *it)
+static void row_ratios(const replay_report *report, const char *name,
+                       const double *figures)
 {
-    return it->timing.peak_live_bytes;
-}
+    cells line = { 0 };
 
-static size_t peak_held(const replay_result *it)
-{
-    return it->timing.peak_held_bytes;
-}
-
-static size_t fit_bytes(const replay_result *it)
-{
-    return it->fit_bytes;
-}
-
-static void cell_ratio(const replay_report *report, double ratio)
-{
-    if (isfinite(ratio))
-        cell(report, "%.4f", ratio);
-    else
-        cell(report, "-");
-}
-
-static void rows_ratios(const replay_report *report)
-{
-    row("held / live");
     for (size_t i = 0; i < report->result_count; i++)
-        cell_ratio(report, held_over_live(&report->results[i]));
-    puts("");
+        snprintf(line[i].figure, sizeof line[i].figure,
+                 isfinite(figures[i]) ? "%.4f" : "-", figures[i]);
+    row_print(report, name, line);
+}
+
+static void row_counts(const replay_report *report, const char *name,
+                       const uint64_t *figures)
+{
+    cells line = { 0 };
+
+    for (size_t i = 0; i < report->result_count; i++)
+        snprintf(line[i].figure, sizeof line[i].figure, "%" PRIu64, figures[i]);
+    row_print(report, name, line);
+}
+
+static void rows_memory(const replay_report *report)
+{
+    size_t live[REPLAY_SPECS_MAX], held[REPLAY_SPECS_MAX], chunks[REPLAY_SPECS_MAX];
+    double held_ratios[REPLAY_SPECS_MAX], chunk_ratios[REPLAY_SPECS_MAX];
+
+    for (size_t i = 0; i < report->result_count; i++) {
+        const replay_result *it = &report->results[i];
+        live[i] = it->timing.peak_live_bytes;
+        held[i] = it->timing.peak_held_bytes;
+        chunks[i] = it->fit_bytes;
+        held_ratios[i] = held_over_live(it);
+        chunk_ratios[i] = fit_over_live(report, it);
+    }
+    row_bytes(report, "peak live", live);
+    row_bytes(report, "peak held", held);
+    row_ratios(report, "held / live", held_ratios);
     if (!report->options->fit)
         return;
-    row_bytes(report, "smallest chunk", fit_bytes);
-    row("chunk / live");
-    for (size_t i = 0; i < report->result_count; i++)
-        cell_ratio(report, fit_over_live(report, &report->results[i]));
-    puts("");
-}
-
-static void row_count(const replay_report *report, const char *name,
-                      uint64_t (*figure)(const replay_result *))
-{
-    row(name);
-    for (size_t i = 0; i < report->result_count; i++)
-        cell(report, "%" PRIu64, figure(&report->results[i]));
-    puts("");
+    row_bytes(report, "smallest chunk", chunks);
+    row_ratios(report, "chunk / live", chunk_ratios);
 }
 
 /* Kinds of calls that no resource made are left out; the JSON has them all. */
-#define X(name)                                                                  \
-    static uint64_t calls_##name(const replay_result *it)                        \
-    {                                                                            \
-        return it->timing.calls.name;                                            \
-    }
-WEIR_DEVICE_CALL_MAP(X)
-#undef X
+static void row_calls(const replay_report *report, const char *name,
+                      const uint64_t *figures, bool *any)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < report->result_count; i++)
+        sum += figures[i];
+    if (sum == 0)
+        return;
+    if (!*any)
+        puts("device calls");
+    *any = true;
+    row_counts(report, name, figures);
+}
 
 static void rows_calls(const replay_report *report)
 {
-    static const struct {
-        const char *name;
-        uint64_t (*figure)(const replay_result *);
-    } kinds[] = {
-#define X(name) { "  " #name, calls_##name },
-        WEIR_DEVICE_CALL_MAP(X)
-#undef X
-    };
+    uint64_t figures[REPLAY_SPECS_MAX];
     bool any = false;
 
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        uint64_t sum = 0;
-        for (size_t i = 0; i < report->result_count; i++)
-            sum += kinds[k].figure(&report->results[i]);
-        if (sum != 0 && !any)
-            puts("device calls");
-        any = any || sum != 0;
-        if (sum != 0)
-            row_count(report, kinds[k].name, kinds[k].figure);
-    }
+#define X(name)                                                                  \
+    for (size_t i = 0; i < report->result_count; i++)                            \
+        figures[i] = report->results[i].timing.calls.name;                       \
+    row_calls(report, "  " #name, figures, &any);
+    WEIR_DEVICE_CALL_MAP(X)
+#undef X
     if (!any)
         puts("device calls: none");
 }
 
-static uint64_t out_of_memory(const replay_result *it)
+static void rows_faults(const replay_report *report)
 {
-    return it->out_of_memory;
-}
+    uint64_t refused[REPLAY_SPECS_MAX], findings[REPLAY_SPECS_MAX];
+    uint64_t errors[REPLAY_SPECS_MAX];
 
-static uint64_t ledger_findings(const replay_result *it)
-{
-    return it->check.ledger_findings;
-}
-
-static uint64_t data_errors(const replay_result *it)
-{
-    return it->check.data_errors;
+    for (size_t i = 0; i < report->result_count; i++) {
+        const replay_result *it = &report->results[i];
+        refused[i] = it->out_of_memory;
+        findings[i] = it->check.ledger_findings;
+        errors[i] = it->check.data_errors;
+    }
+    row_counts(report, "out of memory", refused);
+    if (!report->results[0].is_checked)
+        return;
+    row_counts(report, "ledger findings", findings);
+    if (report->options->verify)
+        row_counts(report, "data errors", errors);
 }
 
 static const char *plural(size_t count)
@@ -234,10 +235,9 @@ static void table_head(const replay_report *report)
                "thread\n", work->handoffs, plural(work->handoffs),
                report->options->skip_wait ? " WITHOUT WAITING" : "", work->crossings);
     puts("");
-    row("");
+    row_begin("");
     for (size_t i = 0; i < report->result_count; i++)
-        cell(report, "%s", report->results[i].spec);
-    puts("");
+        row_add(report, i, report->results[i].spec, "");
 }
 
 static void table_foot(const replay_report *report)
@@ -263,16 +263,9 @@ void replay_print_table(const replay_report *report)
 {
     table_head(report);
     row_times(report);
-    row_bytes(report, "peak live", peak_live);
-    row_bytes(report, "peak held", peak_held);
-    rows_ratios(report);
+    rows_memory(report);
     rows_calls(report);
-    row_count(report, "out of memory", out_of_memory);
-    if (report->results[0].is_checked) {
-        row_count(report, "ledger findings", ledger_findings);
-        if (report->options->verify)
-            row_count(report, "data errors", data_errors);
-    }
+    rows_faults(report);
     table_foot(report);
 }
 

@@ -1,0 +1,372 @@
+#!/usr/bin/env python3
+"""test_weir.py - the command `weir` from end to end: what it prints, what it answers to
+the shell, and that a replay without its waits is found out.
+
+WEIR_TOOL is the path of the program. With WEIR_BOUND=full more seeds are tried, and
+each of the traces in ../shared/traces in each way; without them these parts are skipped.
+"""
+import gzip
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOL = os.environ.get("WEIR_TOOL", "")
+FULL = os.environ.get("WEIR_BOUND", "quick") == "full"
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TRACES = os.path.normpath(os.path.join(TOP, "../shared/traces"))
+NAMES = ["gpt_medium_ctx1024_inference", "gpt_small_step", "resnet50_v100_train",
+         "nccl_v100_2rank", "gpt_medium_ctx1024_train"]
+HEADER = "t_ns,thread,stream,op,id,size\n"
+SECONDS = 600
+CALLS = ["malloc", "free", "host_malloc", "host_free", "memory_info", "stream_create",
+         "stream_destroy", "stream_get_id", "stream_get_flags", "stream_is_capturing",
+         "stream_sync", "stream_query", "stream_wait_event", "event_create",
+         "event_destroy", "event_record", "event_query", "event_sync", "device_sync",
+         "copy", "fill", "launch", "enable_peer"]
+
+
+def weir(*arguments):
+    return subprocess.run([TOOL, *arguments], stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.PIPE, timeout=SECONDS, check=False)
+
+
+def random_trace(seed, events, threads=1, streams=1):
+    """A trace with many sizes, some of which live to the end; and its peak."""
+    draw = random.Random(seed)
+    lines, live, live_bytes, peak = [HEADER], {}, 0, 0
+    for index in range(events):
+        who = f"{100 * index},{draw.randrange(threads)},{draw.randrange(streams)}"
+        if live and draw.random() < 0.45:
+            name = draw.choice(sorted(live))
+            size = live.pop(name)
+            live_bytes -= size
+            lines.append(f"{who},F,{name},{size}\n")
+        else:
+            name = draw.getrandbits(64)
+            size = int(2 ** draw.uniform(0, 22))
+            live[name] = size
+            live_bytes += size
+            lines.append(f"{who},A,{name},{size}\n")
+        peak = max(peak, live_bytes)
+    return "".join(lines), peak
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def file(self, name, text):
+        path = os.path.join(self.folder.name, name)
+        opened = gzip.open if name.endswith(".gz") else open
+        with opened(path, "wt", newline="") as file:
+            file.write(text)
+        return path
+
+    def refused(self, words, *arguments):
+        """Status 2, nothing on stdout, one sentence that holds the words."""
+        run = weir(*arguments)
+        self.assertEqual(run.returncode, 2, (arguments, run.stderr))
+        self.assertEqual(run.stdout, "", arguments)
+        self.assertIn(words, run.stderr, arguments)
+
+    def results(self, *arguments, status=0):
+        """The JSON of a replay; its stderr comes as `stderr`."""
+        run = weir("replay", *arguments, "--json")
+        self.assertEqual(run.returncode, status, (arguments, run.stderr, run.stdout))
+        found = json.loads(run.stdout)
+        found["stderr"] = run.stderr
+        return found
+
+    def nothing_wrong(self, *arguments):
+        found = self.results(*arguments)
+        self.assertEqual(found["stderr"], "", arguments)
+        for result in found["results"]:
+            for key in ("out_of_memory", "ledger_findings", "data_errors"):
+                self.assertEqual(result[key], 0, (arguments, result))
+        return found
+
+
+class Usage(Case):
+    def test_help_tells_about_each_command(self):
+        self.assertIn("weir replay TRACE", weir("help").stdout)
+        for words in (("help", "replay"), ("replay", "--help"), ("replay", "-h")):
+            run = weir(*words)
+            self.assertEqual(run.returncode, 0)
+            for option in ("--resource", "--compare", "--device", "--streams", "--seed",
+                           "--spread", "--threads", "--repeat", "--fit", "--verify",
+                           "--json", "--memory", "--skip-wait"):
+                self.assertIn(option, run.stdout)
+        self.assertIn("weir info", weir("info", "--help").stdout)
+        self.assertRegex(weir("--version").stdout, r"^weir \d+\.\d+\.\d+\n$")
+
+    def test_bad_usage_is_refused(self):
+        trace = self.file("trace.csv", random_trace(1, 10)[0])
+        self.refused("no command")
+        self.refused("no command `replays`", "replays")
+        self.refused("no command `x`", "help", "x")
+        self.refused("what is `x`", "info", "x")
+        self.refused("--xyz", "info", "--xyz")
+        self.refused("no trace", "replay")
+        self.refused("one trace at a time", "replay", trace, trace)
+        self.refused("--xyz", "replay", trace, "--xyz")
+        self.refused("requires an argument", "replay", trace, "--seed")
+        for option, value in (("streams", "0"), ("streams", "1025"), ("streams", "x"),
+                              ("streams", "4x"), ("streams", "-1"), ("streams", ""),
+                              ("threads", "0"), ("threads", "65"), ("repeat", "0"),
+                              ("seed", "-1"), ("seed", "18446744073709551616")):
+            self.refused(f"--{option} is a number", "replay", trace, f"--{option}",
+                         value)
+        for value in ("0", "x", "GiB", "1gib", "99999999999GiB", "-1GiB"):
+            self.refused("--memory is a size", "replay", trace, "--memory", value)
+        self.refused("--spread is", "replay", trace, "--streams", "2", "--spread", "x")
+        self.refused("--spread wants", "replay", trace, "--spread", "random")
+        self.refused("--fit wants one", "replay", trace, "--fit", "--threads", "2")
+        self.refused("--fit wants a", "replay", trace, "--fit", "--resource", "device")
+        self.refused("no name", "replay", trace, "--compare", "pool/device,,device")
+        self.refused("try `weir replay --help`", "replay")
+
+    def test_what_is_not_there_is_refused(self):
+        trace = self.file("trace.csv", random_trace(1, 10)[0])
+        self.refused("no resource is called \"pond\"", "replay", trace, "--resource",
+                     "pond/device")
+        self.refused("pool", "replay", trace, "--resource", "pool")
+        self.refused("\"pond\"", "replay", trace, "--compare", "device,pond")
+        self.refused("weir: emulated:99: ", "replay", trace, "--device", "emulated:99")
+        self.refused("weir: moon: ", "replay", trace, "--device", "moon")
+        self.refused("nowhere.csv: cannot be opened", "replay", "nowhere.csv")
+
+    def test_cuda_says_why_it_is_not_there(self):
+        trace = self.file("trace.csv", random_trace(1, 10)[0])
+        run = weir("replay", trace, "--device", "cuda:0")
+        if run.returncode == 0:
+            self.skipTest("there is a CUDA device")
+        self.assertEqual(run.returncode, 2)
+        self.assertRegex(run.stderr, r"^weir: cuda:0: .{10,}\n$")
+
+    def test_a_broken_trace_is_refused_by_line(self):
+        good, _ = random_trace(1, 50)
+        lines = good.splitlines(keepends=True)
+        for name in ("trace.csv", "trace.csv.gz"):
+            broken = lines[:]
+            broken[16] = "1600,0,0,A,seven,512\n"
+            path = self.file(name, "".join(broken))
+            self.refused(f"weir: {path}:17: id is `seven`, which is no number",
+                         "replay", path, "--json")
+        path = self.file("trace.csv", good + "9999999,0,0,F,3,512\n")
+        self.refused(f"{path}:52: id 3 is freed and was never", "replay", path)
+        path = self.file("trace.csv", "")
+        self.refused(f"{path}:1: the file is empty", "replay", path)
+        path = self.file("trace.csv.gz", good)
+        with open(path, "r+b") as file:
+            file.truncate(os.path.getsize(path) // 2)
+        self.refused("the gzip file is cut short", "replay", path)
+
+
+class Info(Case):
+    def test_info_names_devices_versions_and_build(self):
+        run = weir("info")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.assertRegex(run.stdout, r"^Weir \d+\.\d+\.\d+, built against the headers")
+        for words in ("build: ", "cuda:0: ", "emulated:0: ", "ledger", "pool/device"):
+            self.assertIn(words, run.stdout)
+
+    def test_info_is_told_as_json(self):
+        run = weir("info", "--json")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        found = json.loads(run.stdout)
+        self.assertEqual(found["version"], found["headers"])
+        self.assertTrue(found["build"])
+        devices = {device["device"]: device for device in found["devices"]}
+        if not devices["cuda:0"]["available"]:
+            self.assertTrue(devices["cuda:0"]["reason"])
+        emulated = devices["emulated:0"]
+        self.assertTrue(emulated["available"] and emulated["has_ledger"])
+        self.assertGreater(emulated["memory_bytes"], 1 << 30)
+        self.assertRegex(emulated["uuid"], r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+        names = [resource["resource"] for resource in emulated["resources"]]
+        self.assertIn("pool/device", names)
+        self.assertIn("system", names)
+
+
+class Replay(Case):
+    def test_json_has_all_that_was_promised(self):
+        text, peak = random_trace(2, 400)
+        trace = self.file("a \"trace\".csv.gz", text)
+        found = self.nothing_wrong(trace, "--verify", "--fit", "--device", "emulated")
+        self.assertEqual(found["trace"], trace)
+        self.assertEqual(found["device"], "emulated:0")
+        self.assertEqual((found["streams"], found["threads"], found["seed"],
+                          found["handoffs"], found["spread"]), (1, 1, 1, 0, "trace"))
+        self.assertEqual(len(found["results"]), 1)
+        result = found["results"][0]
+        self.assertEqual(result["resource"], "pool/device")
+        self.assertEqual(result["events"], 400)
+        self.assertEqual(result["peak_live_bytes"], peak)
+        self.assertGreater(result["ns_per_event"], 0)
+        self.assertGreaterEqual(result["ns_per_event_median"], result["ns_per_event"])
+        self.assertGreaterEqual(result["peak_held_bytes"], peak)
+        self.assertAlmostEqual(result["held_over_live"],
+                               result["peak_held_bytes"] / peak, places=5)
+        self.assertAlmostEqual(result["fit_over_live"], result["fit_bytes"] / peak,
+                               places=5)
+        self.assertGreaterEqual(result["fit_over_live"], 1)
+        self.assertEqual(sorted(result["device_calls"]), sorted(CALLS))
+        self.assertGreater(result["device_calls"]["malloc"], 0)
+        for kind in ("event_record", "stream_wait_event", "event_query"):
+            self.assertEqual(result["device_calls"][kind], 0)
+
+    def test_fit_is_null_where_it_was_not_asked(self):
+        trace = self.file("trace.csv", random_trace(3, 50)[0])
+        self.assertIsNone(self.nothing_wrong(trace)["results"][0]["fit_over_live"])
+        found = self.nothing_wrong(trace, "--fit", "--compare", "device,pool/device")
+        self.assertIsNone(found["results"][0]["fit_over_live"])
+        self.assertGreaterEqual(found["results"][1]["fit_over_live"], 1)
+
+    def test_compare_keeps_the_order_and_shows_ratios(self):
+        trace = self.file("trace.csv", random_trace(4, 300)[0])
+        found = self.nothing_wrong(trace, "--compare", "device,statistics/pool/system",
+                                   "--resource", "pool/device", "--repeat", "1")
+        self.assertEqual([result["resource"] for result in found["results"]],
+                         ["pool/device", "device", "statistics/pool/system"])
+        run = weir("replay", trace, "--compare", "pool/device,device")
+        self.assertEqual(run.returncode, 0)
+        self.assertRegex(run.stdout, r"ns per event +\d+\.\d +\d+\.\d \(\d+\.\d\dx\)")
+
+    def test_table_is_for_people(self):
+        trace = self.file("trace.csv", random_trace(5, 300)[0])
+        run = weir("replay", trace, "--verify", "--fit", "--streams", "3")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        for words in (r"^trace +\S+trace\.csv$", r"^ns per event +\d", r"^held / live +\d",
+                      r"^peak live +[\d.]+ [KMG]iB", r"^peak held +[\d.]+ [KMG]iB",
+                      r"^chunk / live +[1-9]\.", r"^device calls$", r"^  malloc +\d",
+                      r"^out of memory +0$", r"^ledger findings +0$",
+                      r"^data errors +0$", r"^nothing is wrong"):
+            self.assertRegex(run.stdout, re.compile(words, re.MULTILINE))
+
+    def test_nothing_is_wrong_however_it_is_spread(self):
+        for seed in range(20 if FULL else 3):
+            text, _ = random_trace(seed, 400, threads=4, streams=2)
+            trace = self.file("trace.csv", text)
+            common = (trace, "--verify", "--seed", str(seed), "--repeat", "1",
+                      "--resource", ("pool/device", "pool/system", "device")[seed % 3])
+            found = self.nothing_wrong(*common)
+            self.assertEqual((found["streams"], found["spread"]), (2, "trace"))
+            for spread in ("random", "thread", "phase"):
+                for threads in ("1", "2", "5"):
+                    found = self.nothing_wrong(*common, "--streams", "4", "--spread",
+                                               spread, "--threads", threads)
+                    self.assertEqual(found["streams"], 4)
+                    self.assertEqual(found["spread"], spread)
+                    self.assertGreater(found["handoffs"], 0)
+                    self.assertEqual(found["crossings"] > 0, threads != "1")
+
+    def test_random_hands_half_of_the_blocks_over(self):
+        trace = self.file("trace.csv", random_trace(6, 4000)[0])
+        found = self.nothing_wrong(trace, "--streams", "4", "--spread", "random",
+                                   "--repeat", "1")
+        self.assertAlmostEqual(found["handoffs"] / found["allocations"], 0.5, delta=0.05)
+        calls = found["results"][0]["device_calls"]
+        self.assertGreaterEqual(calls["stream_wait_event"], found["handoffs"] // 2)
+
+    def test_thread_says_if_streams_stay_empty(self):
+        trace = self.file("trace.csv", random_trace(7, 50)[0])
+        found = self.results(trace, "--streams", "2", "--spread", "thread")
+        self.assertIn("fill 1 of the 2 streams", found["stderr"])
+
+    def test_the_same_seed_gives_the_same_figures(self):
+        trace = self.file("trace.csv", random_trace(8, 500)[0])
+        arguments = (trace, "--streams", "4", "--seed", "9", "--verify", "--skip-wait",
+                     "--repeat", "1")
+        once, again = (self.results(*arguments, status=1) for _ in range(2))
+        for found in (once, again):
+            for result in found["results"]:
+                del result["ns_per_event"], result["ns_per_event_median"]
+            found["stderr"] = re.sub("0x[0-9a-f]+", "", found["stderr"])
+        self.assertEqual(once, again)
+
+
+class Wrong(Case):
+    def test_a_replay_without_its_waits_is_found_out(self):
+        errors = 0
+        for seed in range(1, 11 if FULL else 4):
+            trace = self.file("trace.csv", random_trace(seed, 600)[0])
+            common = (trace, "--streams", "4", "--seed", str(seed), "--repeat", "1")
+            for threads in ("1", "2"):
+                found = self.results(*common, "--verify", "--skip-wait", "--threads",
+                                     threads, status=1)
+                self.assertGreater(found["results"][0]["ledger_findings"], 0)
+                self.assertIn("weir: ledger: ", found["stderr"])
+                errors += found["results"][0]["data_errors"]
+            found = self.results(*common, "--skip-wait", status=1)
+            self.assertGreater(found["results"][0]["ledger_findings"], 0)
+            self.nothing_wrong(*common, "--verify")
+        self.assertGreater(errors, 0)
+        self.assertIn("SOMETHING IS WRONG", weir("replay", *common, "--skip-wait").stdout)
+
+    def test_memory_that_runs_out_is_counted(self):
+        lines = [HEADER] + [f"{i},0,0,A,{i},1048576\n" for i in range(40)]
+        lines += [f"{40 + i},0,0,F,{i},1048576\n" for i in range(40)]
+        trace = self.file("trace.csv", "".join(lines))
+        for threads in ("1", "2"):
+            found = self.results(trace, "--memory", "16MiB", "--resource", "device",
+                                 "--threads", threads, "--verify", status=1)
+            result = found["results"][0]
+            if threads == "1":
+                self.assertEqual(result["out_of_memory"], 24)
+                self.assertEqual(result["peak_live_bytes"], 16 << 20)
+            self.assertGreater(result["out_of_memory"], 0)
+            self.assertEqual(result["ledger_findings"] + result["data_errors"], 0)
+
+
+class Fit(Case):
+    def fit(self, lines):
+        trace = self.file("trace.csv", "".join([HEADER] + lines))
+        found = self.nothing_wrong(trace, "--fit", "--repeat", "1")
+        return found["results"][0]["fit_over_live"]
+
+    def test_a_stack_fits_into_its_peak(self):
+        lines = [f"{i},0,0,A,{i},1048576\n" for i in range(20)]
+        lines += [f"{40 - i},0,0,F,{i},1048576\n" for i in reversed(range(20))]
+        self.assertEqual(self.fit(lines), 1)
+
+    def test_holes_that_nothing_fits_into_cost_their_size(self):
+        lines = [f"0,0,0,A,{i},262144\n" for i in range(8)]
+        lines += [f"1,0,0,F,{i},262144\n" for i in range(0, 8, 2)]
+        lines += ["2,0,0,A,8,1048576\n"]
+        self.assertAlmostEqual(self.fit(lines), 1.5, delta=0.001)
+
+
+@unittest.skipUnless(os.path.isdir(TRACES), "no ../shared/traces here")
+class Shared(Case):
+    def traces(self):
+        for name in NAMES if FULL else NAMES[:3]:
+            yield os.path.join(TRACES, name + ".csv.gz")
+
+    def test_one_stream_fits_and_asks_the_device_nothing(self):
+        for trace in self.traces():
+            result = self.nothing_wrong(trace, "--fit")["results"][0]
+            self.assertLessEqual(result["fit_over_live"], 1.06, trace)
+            for kind in ("event_record", "stream_wait_event", "event_query"):
+                self.assertEqual(result["device_calls"][kind], 0, trace)
+
+    def test_nothing_is_wrong_with_four_streams_and_two_threads(self):
+        for trace in self.traces():
+            for threads in ("1", "2") if FULL else ("2",):
+                self.nothing_wrong(trace, "--resource", "pool/device", "--device",
+                                   "emulated", "--streams", "4", "--spread", "random",
+                                   "--verify", "--threads", threads)
+
+
+if __name__ == "__main__":
+    if not os.path.isfile(TOOL):
+        print("skipped: WEIR_TOOL names no program")
+        sys.exit(77)
+    if not os.path.isdir(TRACES):
+        print("skipped in part: no ../shared/traces here")
+    unittest.main(verbosity=2)
