@@ -84,7 +84,9 @@ typedef struct weir__clock {
     uint64_t leans_last;
     uint64_t capture;        /* the clock of its declared capture; of a capture, that of
                                 the stream; or 0 */
-    /* Capture only. */
+    /* Capture only: the clock of what came into it from outside, which must not even be
+     * its own (work from before the capture may use it); of that clock 0. */
+    uint64_t adopted;
     bool released;
     weir__mark released_at;  /* what its marks then stand for */
     struct weir__clock *next_by_id;
@@ -103,6 +105,7 @@ struct weir__order {
                                 once it was */
     bool legacy_met;
     uint32_t clock_count;
+    uint32_t captures;       /* declared, and not ended */
     weir__clock *by_id[CLOCK_BUCKETS];
     weir__clock *by_key[CLOCK_BUCKETS];
     weir__clock *legacy;

@@ -233,6 +233,21 @@ weir_status weir__order_point(weir__order *order, weir_stream stream, weir__mark
 
 /* ---- captures ---- */
 
+static weir_status capture_add(weir__order *order, weir_stream stream, uint64_t *out)
+{
+    weir_status status = weir__order_stock(order);
+    if (status != WEIR_OK)
+        return status;
+    weir__mutex_lock(&order->lock);
+    const weir__clock *clock = weir__clock_add(order, WEIR__CLOCK_CAPTURE, 0, stream,
+                                               false);
+    *out = clock != NULL ? clock->id : 0;
+    weir__mutex_unlock(&order->lock);
+    if (clock == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a capture's clock");
+    return WEIR_OK;
+}
+
 weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
                                       uint64_t *out)
 {
@@ -240,25 +255,35 @@ weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
     *out = 0;
     if (weir__stream_of(stream) == WEIR_STREAM_LEGACY)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the legacy stream is never captured");
+    uint64_t capture_id, adopted_id;
     weir_status status = weir__order_clock(order, stream, &id);
     if (status == WEIR_OK)
-        status = weir__order_stock(order);
+        status = capture_add(order, stream, &capture_id);
     if (status != WEIR_OK)
         return status;
+    status = capture_add(order, stream, &adopted_id);
+    if (status != WEIR_OK) {
+        weir__mutex_lock(&order->lock);
+        weir__clock_drop(order, weir__clock_find(order, capture_id));
+        weir__mutex_unlock(&order->lock);
+        return status;
+    }
 
     weir__mutex_lock(&order->lock);
     weir__clock *clock = weir__clock_find(order, id);
-    weir__clock *capture = NULL;
-    if (clock == NULL || clock->kind == WEIR__CLOCK_CAPTURE)
-        status = weir__fail(WEIR_CAPTURING, "the stream is being captured already");
-    else
-        capture = weir__clock_add(order, WEIR__CLOCK_CAPTURE, 0, stream, false);
-    if (status == WEIR_OK && capture == NULL)
-        status = weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a capture's clock");
-    if (capture != NULL) {
+    weir__clock *capture = weir__clock_find(order, capture_id);
+    bool is_free = clock != NULL && clock->kind != WEIR__CLOCK_CAPTURE &&
+                   clock->capture == 0;
+    if (is_free) {
+        capture->adopted = adopted_id;
         capture->capture = clock->id;
         clock->capture = capture->id;
+        order->captures++;
         *out = capture->id;
+    } else {
+        weir__clock_drop(order, capture);
+        weir__clock_drop(order, weir__clock_find(order, adopted_id));
+        status = weir__fail(WEIR_CAPTURING, "the stream is being captured already");
     }
     weir__mutex_unlock(&order->lock);
     return status;
@@ -269,8 +294,10 @@ bool weir__order_capture_end(weir__order *order, uint64_t id)
     weir__mutex_lock(&order->lock);
     weir__clock *capture = weir__clock_find(order, id);
     weir__clock *clock = weir__clock_find(order, capture->capture);
-    if (clock != NULL)
+    if (clock != NULL) {
         clock->capture = 0;
+        order->captures--;
+    }
     capture->capture = 0;
     weir__mutex_unlock(&order->lock);
     return clock != NULL;
@@ -281,9 +308,12 @@ void weir__order_capture_release(weir__order *order, uint64_t id, weir__mark at)
     (void)weir__order_capture_end(order, id);
     weir__mutex_lock(&order->lock);
     weir__clock *capture = weir__clock_find(order, id);
-    capture->released_at = at;
-    capture->released = true;
-    weir__clock_end_later(order, capture);
+    weir__clock *both[2] = { capture, weir__clock_find(order, capture->adopted) };
+    for (int i = 0; i < 2; i++) {
+        both[i]->released_at = at;
+        both[i]->released = true;
+        weir__clock_end_later(order, both[i]);
+    }
     weir__mutex_unlock(&order->lock);
 }
 

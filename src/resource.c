@@ -19,6 +19,7 @@
 #include "device/device.h"
 #include "internal.h"
 #include "resource_internal.h"
+#include "stream_order.h"
 #include "sync.h"
 
 struct weir_resource {
@@ -207,12 +208,21 @@ static bool ledger_listens(weir_resource *mr)
            !mr->device->emulated_options.no_ledger;
 }
 
+/* Nothing runs yet of what is captured, so the stream says nothing about it. */
+static weir_stream stream_for_ledger(weir_resource *mr, weir_stream stream)
+{
+    if (stream == WEIR__NO_STREAM ||
+        weir__order_stream_is_captured(mr->device->order, stream))
+        return WEIR__NO_STREAM;
+    return weir__stream_of(stream);
+}
+
 static void tell_allocate(weir_resource *mr, weir_stream stream, void *ptr,
                           size_t bytes)
 {
     if (ledger_listens(mr))
-        mr->device->ops->note_allocate(mr->device->self, weir__stream_of(stream), ptr,
-                                       bytes);
+        mr->device->ops->note_allocate(mr->device->self, stream_for_ledger(mr, stream),
+                                       ptr, bytes);
 }
 
 /* Before the resource takes the block back, for afterwards it may be another thread's
@@ -228,7 +238,8 @@ static void tell_deallocate(weir_resource *mr, weir_stream stream, void *ptr,
             block.alignment != alignment)
             return;
     }
-    mr->device->ops->note_deallocate(mr->device->self, stream, ptr, bytes);
+    mr->device->ops->note_deallocate(mr->device->self, stream_for_ledger(mr, stream),
+                                     ptr, bytes);
 }
 
 /* ---- allocation ---- */

@@ -90,6 +90,9 @@ weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
  * and above. */
 weir_status weir__order_sync(weir__order *order, weir__mark mark);
 
+/* Whether `stream` is in a declared capture; makes no device call. */
+bool weir__order_stream_is_captured(weir__order *order, weir_stream stream);
+
 /* Whether `mark` is in an unreleased capture. */
 bool weir__order_is_captured(weir__order *order, weir__mark mark);
 

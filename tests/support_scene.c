@@ -12,6 +12,7 @@ scene scene_open(bool eager)
     weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
     emulated.scheduler = WEIR_EMULATED_STEPPED;
     emulated.seed = support_seed(0);
+    emulated.memory_bytes = MEMORY;
     weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
     options.eager = eager;
     options.emulated = &emulated;

@@ -9,7 +9,8 @@
 #include "support.h"
 #include "weir/weir.h"
 
-#define SIZE ((size_t)1 << 20)
+#define SIZE   ((size_t)1 << 20)  /* of the block */
+#define MEMORY ((size_t)64 << 20) /* of the device */
 
 typedef struct scene {
     weir_device *device;

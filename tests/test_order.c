@@ -97,7 +97,7 @@ static void opens_the_gate(void *argument)
         bool stepped;
         must_ok(weir_emulated_step(release->it.device, &stepped));
     }
-    must_equal(device_free_bytes(release->it.device), ((size_t)4 << 30) - SIZE);
+    must_equal(device_free_bytes(release->it.device), MEMORY - SIZE);
     must_ok(weir_emulated_open_gate(release->it.device, release->gate));
 }
 
@@ -117,7 +117,7 @@ static void destroying_a_pool_waits_for_the_first_stream(void **state)
     refused_big_after_stall(&release.it, &release.gate);
     run_both(release.it.device, destroys_the_pool, opens_the_gate, &release);
     release.it.pool = NULL;
-    must_equal(device_free_bytes(release.it.device), (size_t)4 << 30);
+    must_equal(device_free_bytes(release.it.device), MEMORY);
     scene_close(&release.it);
 }
 

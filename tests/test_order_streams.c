@@ -300,6 +300,30 @@ static void captured_memory_stays_the_captures_own(void **state)
     scene_close(&it);
 }
 
+/* Freed in the capture, but born before: work from before may still use it, so not even
+ * the capture gets it. */
+static void capture_does_not_reuse_what_it_adopts(void **state)
+{
+    (void)state;
+    scene it = scene_open(false);
+    scene_make_streams(&it);
+    weir_capture *capture;
+    void *other, *x = take(it.pool, it.a, SIZE);
+    stamp(it.device, it.a, x, SIZE, 1);
+    must_ok(weir_capture_begin(it.pool, it.a, &capture));
+    give(it.pool, it.a, x, SIZE);
+    must_answer(WEIR_LIMIT_REACHED,
+                weir_allocate(it.pool, it.a, SIZE, WEIR_ALIGNMENT, &other));
+    must_ok(weir_capture_end(capture));
+    must_answer(WEIR_LIMIT_REACHED,
+                weir_allocate(it.pool, it.a, SIZE, WEIR_ALIGNMENT, &other));
+    must_ok(weir_capture_release(capture, it.a));
+    must(take(it.pool, it.b, SIZE) == x);
+    stamp(it.device, it.b, x, SIZE, 2);
+    give(it.pool, it.b, x, SIZE);
+    scene_close(&it);
+}
+
 /* Freed after the end, but before the release: still the capture's. */
 static void memory_born_in_a_capture_returns_to_it(void **state)
 {
@@ -429,6 +453,7 @@ int main(void)
         cmocka_unit_test(known_streams_leave_memory_flat),
         cmocka_unit_test(unknown_streams_leave_memory_flat),
         cmocka_unit_test(captured_memory_stays_the_captures_own),
+        cmocka_unit_test(capture_does_not_reuse_what_it_adopts),
         cmocka_unit_test(memory_born_in_a_capture_returns_to_it),
         cmocka_unit_test(capture_takes_only_what_is_done),
         cmocka_unit_test(undeclared_capture_is_left_intact),

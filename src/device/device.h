@@ -78,8 +78,9 @@ typedef struct weir__device_ops {
     /* What a ledger wants to know besides; all null where there is none. They cannot
      * fail and are no device calls. */
 
-    /* The outermost resource hands out a block, or is about to take it back. With
-     * `stream` WEIR__NO_STREAM it goes back behind points, on no one stream. */
+    /* The outermost resource hands out a block, or is about to take it back.
+     * `stream` is WEIR__NO_STREAM for a capture's memory, on which nothing runs yet,
+     * and for what goes back behind points. */
     void (*note_allocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
     void (*note_deallocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
     /* Hand-overs between host threads inside Weir. A thread that has learnt that

@@ -103,13 +103,17 @@ static void note_allocate(void *device, weir_stream stream, void *ptr, size_t by
 {
     weir__emulated *self = device;
     weir__queue *queue;
+    uint64_t id = 0;
     if (self->ledger == NULL)
         return;
     weir__emulated_meet_thread();
     weir__mutex_lock(&self->lock);
-    if (!self->is_lost && weir__stream_find(self, stream, &queue) == WEIR_OK)
-        weir__ledger_allocate(self->ledger, weir__this_thread(), queue->id,
-                              (uintptr_t)ptr, bytes);
+    if (stream != WEIR__NO_STREAM && !self->is_lost &&
+        weir__stream_find(self, stream, &queue) == WEIR_OK)
+        id = queue->id;
+    if (id != 0 || stream == WEIR__NO_STREAM)
+        weir__ledger_allocate(self->ledger, weir__this_thread(), id, (uintptr_t)ptr,
+                              bytes);
     weir__mutex_unlock(&self->lock);
 }
 

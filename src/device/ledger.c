@@ -85,6 +85,18 @@ static void go_out(weir__ledger *self, bool recorded)
     weir__mutex_unlock(&self->lock);
 }
 
+/* The same for a call that thread `number` makes: returns the thread, which the ledger
+ * meets now if it is new. Null: deaf, and not locked. */
+static weir__ledger_holder *come_in_as(weir__ledger *self, uint64_t number)
+{
+    if (!come_in(self))
+        return NULL;
+    weir__ledger_holder *host = weir__ledger_thread_of(self, number);
+    if (host == NULL)
+        go_out(self, false);
+    return host;
+}
+
 /* ---- streams ---- */
 
 void weir__ledger_stream_begin(weir__ledger *self, const weir__ledger_owner *owner,
@@ -109,10 +121,9 @@ void weir__ledger_stream_end(weir__ledger *self, uint64_t id)
 /* The stream learns what the thread is behind and, in an operation, what the legacy
  * stream's rules give it, and counts one up. */
 static bool stream_advance(weir__ledger *self, weir__ledger_stream *stream,
-                           uint64_t thread, bool is_operation)
+                           const weir__ledger_holder *host, bool is_operation)
 {
-    const weir__ledger_holder *host = weir__ledger_thread_of(self, thread);
-    if (host == NULL || !weir__vector_join(&stream->clock, &host->clock))
+    if (!weir__vector_join(&stream->clock, &host->clock))
         return false;
 
     const weir__ledger_stream *legacy = stream->device->legacy;
@@ -141,12 +152,12 @@ static weir__act act_of(const weir__ledger_stream *stream, bool is_operation,
                         .epoch = { stream->name.number, stream->time } };
 }
 
-static bool operation(weir__ledger *self, uint64_t thread, uint64_t id,
-                      const char *what, const weir__ledger_access *accesses,
+static bool operation(weir__ledger *self, const weir__ledger_holder *host,
+                      uint64_t id, const char *what, const weir__ledger_access *accesses,
                       size_t count)
 {
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
-    if (!stream_advance(self, stream, thread, true))
+    if (!stream_advance(self, stream, host, true))
         return false;
 
     weir__act act = act_of(stream, true, what);
@@ -165,8 +176,9 @@ void weir__ledger_operation(weir__ledger *self, uint64_t thread, uint64_t id,
                             const char *what, const weir__ledger_access *accesses,
                             size_t count)
 {
-    if (come_in(self))
-        go_out(self, operation(self, thread, id, what, accesses, count));
+    const weir__ledger_holder *host = come_in_as(self, thread);
+    if (host != NULL)
+        go_out(self, operation(self, host, id, what, accesses, count));
 }
 
 /* ---- events and waits ---- */
@@ -174,11 +186,12 @@ void weir__ledger_operation(weir__ledger *self, uint64_t thread, uint64_t id,
 weir__ledger_position *weir__ledger_record(weir__ledger *self, uint64_t thread,
                                            uint64_t id)
 {
-    if (!come_in(self))
+    const weir__ledger_holder *host = come_in_as(self, thread);
+    if (host == NULL)
         return NULL;
     weir__ledger_position *position = NULL;
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
-    if (stream_advance(self, stream, thread, true))
+    if (stream_advance(self, stream, host, true))
         position = weir__ledger_position_of(self, &stream->clock);
     go_out(self, position != NULL);
     return position;
@@ -197,8 +210,7 @@ weir__ledger_position *weir__ledger_look(weir__ledger *self, uint64_t id)
 weir__ledger_position *weir__ledger_record_all(weir__ledger *self, uint64_t thread,
                                                void *device)
 {
-    (void)thread;
-    if (!come_in(self))
+    if (come_in_as(self, thread) == NULL)
         return NULL;
     weir__ledger_position *position = weir__ledger_position_create(self);
     const weir__ledger_device *known =
@@ -235,38 +247,32 @@ void weir__ledger_unref(weir__ledger *self, weir__ledger_position *position)
 void weir__ledger_stream_wait(weir__ledger *self, uint64_t thread, uint64_t id,
                               weir__ledger_position *position)
 {
-    if (!come_in(self))
+    const weir__ledger_holder *host = come_in_as(self, thread);
+    if (host == NULL)
         return;
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
-    go_out(self, stream_advance(self, stream, thread, true) &&
+    go_out(self, stream_advance(self, stream, host, true) &&
                  (position == NULL ||
                   weir__vector_join(&stream->clock, &position->clock)));
-}
-
-/* The thread learns what `clock` is behind. */
-static bool thread_learn(weir__ledger *self, uint64_t thread, const weir__vector *clock)
-{
-    weir__ledger_holder *host = weir__ledger_thread_of(self, thread);
-    return host != NULL && weir__vector_join(&host->clock, clock);
 }
 
 void weir__ledger_host_wait(weir__ledger *self, uint64_t thread,
                             weir__ledger_position *position)
 {
-    if (position != NULL && come_in(self))
-        go_out(self, thread_learn(self, thread, &position->clock));
+    weir__ledger_holder *host = come_in_as(self, thread);
+    if (host != NULL)
+        go_out(self, position == NULL ||
+                     weir__vector_join(&host->clock, &position->clock));
 }
 
 /* ---- host threads ---- */
 
 weir__ledger_position *weir__ledger_host_give(weir__ledger *self, uint64_t thread)
 {
-    if (!come_in(self))
+    const weir__ledger_holder *host = come_in_as(self, thread);
+    if (host == NULL)
         return NULL;
-    weir__ledger_position *position = NULL;
-    const weir__ledger_holder *host = weir__ledger_thread_of(self, thread);
-    if (host != NULL)
-        position = weir__ledger_position_of(self, &host->clock);
+    weir__ledger_position *position = weir__ledger_position_of(self, &host->clock);
     go_out(self, position != NULL);
     return position;
 }
@@ -295,30 +301,25 @@ void weir__ledger_thread_end(weir__ledger *self, uint64_t number)
     go_out(self, true);
 }
 
-static bool done(weir__ledger *self, uint64_t thread, const void *device, uint64_t key,
-                 const weir__ledger_position *position)
-{
-    const weir__ledger_holder *host = weir__ledger_thread_of(self, thread);
-    weir__ledger_holder *holder = weir__ledger_key_of(self, device, key);
-    return host != NULL && holder != NULL &&
-           weir__vector_join(&holder->clock,
-                             position != NULL ? &position->clock : &host->clock);
-}
-
 void weir__ledger_done(weir__ledger *self, uint64_t thread, void *device, uint64_t key,
                        weir__ledger_position *position)
 {
-    if (come_in(self))
-        go_out(self, done(self, thread, device, key, position));
+    const weir__ledger_holder *host = come_in_as(self, thread);
+    if (host == NULL)
+        return;
+    weir__ledger_holder *holder = weir__ledger_key_of(self, device, key);
+    const weir__vector *done = position != NULL ? &position->clock : &host->clock;
+    go_out(self, holder != NULL && weir__vector_join(&holder->clock, done));
 }
 
 void weir__ledger_learn(weir__ledger *self, uint64_t thread, void *device, uint64_t key)
 {
-    if (!come_in(self))
+    weir__ledger_holder *host = come_in_as(self, thread);
+    if (host == NULL)
         return;
     const weir__ledger_holder *holder =
         weir__table_find(&self->keys, weir__ledger_name(device, key));
-    go_out(self, holder == NULL || thread_learn(self, thread, &holder->clock));
+    go_out(self, holder == NULL || weir__vector_join(&host->clock, &holder->clock));
 }
 
 static bool forget(weir__ledger *self, const void *device, uint64_t key)
@@ -365,19 +366,16 @@ void weir__ledger_memory_begin(weir__ledger *self, const weir__ledger_owner *own
                                uint64_t thread, uintptr_t ptr, size_t bytes)
 {
     /* No edge: whoever puts work on it got the address from this thread. */
-    (void)thread;
-    if (bytes > 0 && come_in(self))
+    if (bytes > 0 && come_in_as(self, thread) != NULL)
         go_out(self, memory_begin(self, owner, ptr, bytes));
 }
 
-static bool memory_end(weir__ledger *self, uint64_t thread, uintptr_t ptr)
+static bool memory_end(weir__ledger *self, const weir__ledger_holder *host,
+                       uintptr_t ptr)
 {
-    const weir__ledger_holder *host = weir__ledger_thread_of(self, thread);
     weir__ledger_memory *memory = weir__table_find(&self->memories,
                                                    (weir__name){ 0, ptr });
     WEIR_CHECK(memory != NULL, "memory ends that never began");
-    if (host == NULL)
-        return false;
 
     weir__act act = { .device = memory->device, .clock = &host->clock, .what = "free" };
     bool told = weir__ledger_end_memory(self, &act, ptr, memory->end);
@@ -389,17 +387,26 @@ static bool memory_end(weir__ledger *self, uint64_t thread, uintptr_t ptr)
 
 void weir__ledger_memory_end(weir__ledger *self, uint64_t thread, uintptr_t ptr)
 {
-    if (come_in(self))
-        go_out(self, memory_end(self, thread, ptr));
+    const weir__ledger_holder *host = come_in_as(self, thread);
+    if (host != NULL)
+        go_out(self, memory_end(self, host, ptr));
 }
 
-static bool allocate(weir__ledger *self, uint64_t thread, uint64_t id, uintptr_t ptr,
-                     size_t bytes)
+static bool allocate(weir__ledger *self, const weir__ledger_holder *host, uint64_t id,
+                     uintptr_t ptr, size_t bytes)
 {
-    weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
-    if (!stream_advance(self, stream, thread, false))
-        return false;
-    weir__act act = act_of(stream, false, "allocate");
+    weir__act act;
+    if (id == 0) {
+        const weir__ledger_holder *host = weir__ledger_thread_of(self, thread);
+        if (host == NULL)
+            return false;
+        act = (weir__act){ .clock = &host->clock, .what = "allocate" };
+    } else {
+        weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
+        if (!stream_advance(self, stream, host, false))
+            return false;
+        act = act_of(stream, false, "allocate");
+    }
     bool recorded = weir__ledger_hand_out(self, &act, ptr, bytes);
     weir__ledger_tell(self, &act);
     return recorded;
@@ -408,12 +415,13 @@ static bool allocate(weir__ledger *self, uint64_t thread, uint64_t id, uintptr_t
 void weir__ledger_allocate(weir__ledger *self, uint64_t thread, uint64_t id,
                            uintptr_t ptr, size_t bytes)
 {
-    if (bytes > 0 && come_in(self))
-        go_out(self, allocate(self, thread, id, ptr, bytes));
+    const weir__ledger_holder *host = bytes > 0 ? come_in_as(self, thread) : NULL;
+    if (host != NULL)
+        go_out(self, allocate(self, host, id, ptr, bytes));
 }
 
-static bool deallocate(weir__ledger *self, uint64_t thread, uint64_t id, uintptr_t ptr,
-                       size_t bytes)
+static bool deallocate(weir__ledger *self, const weir__ledger_holder *host,
+                       uint64_t id, uintptr_t ptr, size_t bytes)
 {
     if (!weir__ledger_has_block(self, ptr, bytes))
         return true;
@@ -421,7 +429,7 @@ static bool deallocate(weir__ledger *self, uint64_t thread, uint64_t id, uintptr
         return weir__ledger_take_back(self, NULL, ptr, bytes);
 
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
-    if (!stream_advance(self, stream, thread, false))
+    if (!stream_advance(self, stream, host, false))
         return false;
     weir__act act = act_of(stream, false, "deallocate");
     bool recorded = weir__ledger_take_back(self, &act, ptr, bytes);
@@ -432,8 +440,9 @@ static bool deallocate(weir__ledger *self, uint64_t thread, uint64_t id, uintptr
 void weir__ledger_deallocate(weir__ledger *self, uint64_t thread, uint64_t id,
                              uintptr_t ptr, size_t bytes)
 {
-    if (bytes > 0 && come_in(self))
-        go_out(self, deallocate(self, thread, id, ptr, bytes));
+    const weir__ledger_holder *host = bytes > 0 ? come_in_as(self, thread) : NULL;
+    if (host != NULL)
+        go_out(self, deallocate(self, host, id, ptr, bytes));
 }
 
 void weir__ledger_device_end(weir__ledger *self, void *device)

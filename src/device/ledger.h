@@ -95,9 +95,10 @@ weir__ledger_position *weir__ledger_record_all(weir__ledger *ledger, uint64_t th
  * query is none): */
 weir__ledger_position *weir__ledger_look(weir__ledger *ledger, uint64_t id);
 
-/* Blocks of resources: see note_allocate, note_deallocate in device.h. id 0 with
- * note_deallocate: behind points. A deallocation of what is not a block that is out
- * changes nothing (the resource will say so itself). */
+/* Blocks of resources: see note_allocate, note_deallocate in device.h. id 0: for a
+ * capture, so everything before must be known done to the thread; or back behind
+ * points, or to a capture. A deallocation of what is not a block that is out changes
+ * nothing (the resource will say so itself). */
 void weir__ledger_allocate(weir__ledger *ledger, uint64_t thread, uint64_t id,
                            uintptr_t ptr, size_t bytes);
 void weir__ledger_deallocate(weir__ledger *ledger, uint64_t thread, uint64_t id,

@@ -159,7 +159,9 @@ bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t p
         if (piece->lease.state == WEIR__LEASE_OUT &&
             !judge_lease(self, piece, WEIR__FOUND_OWNED_TWICE, "allocate", true))
             return false;
-        if (!judge_races(self, act, piece, true) || !enter(self, act, piece, true))
+        if (!judge_races(self, act, piece, true))
+            return false;
+        if (act->stream != NULL && !enter(self, act, piece, true))
             return false;
         piece->lease = lease;
     }
