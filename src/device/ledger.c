@@ -397,9 +397,6 @@ static bool allocate(weir__ledger *self, const weir__ledger_holder *host, uint64
 {
     weir__act act;
     if (id == 0) {
-        const weir__ledger_holder *host = weir__ledger_thread_of(self, thread);
-        if (host == NULL)
-            return false;
         act = (weir__act){ .clock = &host->clock, .what = "allocate" };
     } else {
         weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
