@@ -392,18 +392,31 @@ void weir__ledger_memory_end(weir__ledger *self, uint64_t thread, uintptr_t ptr)
         go_out(self, memory_end(self, host, ptr));
 }
 
+/* For a capture, on whose stream nothing runs yet: behind what the thread knows. */
+static bool allocate_for_capture(weir__ledger *self, const weir__ledger_holder *host,
+                                 uintptr_t ptr, size_t bytes)
+{
+    const weir__ledger_memory *memory =
+        weir__table_find_at_or_before(&self->memories, (weir__name){ 0, ptr });
+    if (memory == NULL)
+        return true;
+    weir__act act = { .device = memory->device, .clock = &host->clock,
+                      .what = "allocate" };
+    bool recorded = weir__ledger_hand_out(self, &act, ptr, bytes);
+    weir__ledger_tell(self, &act);
+    return recorded;
+}
+
 static bool allocate(weir__ledger *self, const weir__ledger_holder *host, uint64_t id,
                      uintptr_t ptr, size_t bytes)
 {
-    weir__act act;
-    if (id == 0) {
-        act = (weir__act){ .clock = &host->clock, .what = "allocate" };
-    } else {
-        weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
-        if (!stream_advance(self, stream, host, false))
-            return false;
-        act = act_of(stream, false, "allocate");
-    }
+    if (id == 0)
+        return allocate_for_capture(self, host, ptr, bytes);
+
+    weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
+    if (!stream_advance(self, stream, host, false))
+        return false;
+    weir__act act = act_of(stream, false, "allocate");
     bool recorded = weir__ledger_hand_out(self, &act, ptr, bytes);
     weir__ledger_tell(self, &act);
     return recorded;

@@ -161,6 +161,7 @@ bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t p
             return false;
         if (!judge_races(self, act, piece, true))
             return false;
+        /* The host makes no access that would be kept. */
         if (act->stream != NULL && !enter(self, act, piece, true))
             return false;
         piece->lease = lease;
