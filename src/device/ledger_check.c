@@ -58,7 +58,9 @@ static bool note_found(weir__ledger *self, weir__found found)
         if (old->first.epoch.stream != found.first.epoch.stream ||
             old->first.epoch.time != found.first.epoch.time)
             continue;
-        if (old->end == found.begin && old->kind == found.kind)
+        if (old->end == found.begin && old->kind == found.kind &&
+            old->first.writes == found.first.writes &&
+            old->second_writes == found.second_writes)
             old->end = found.end;
         return true;
     }
