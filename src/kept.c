@@ -28,6 +28,15 @@ static uint64_t clock_of(const weir__kept_block *block)
     return weir__kept_mark(block).clock;
 }
 
+static size_t aside_bytes_of(const weir__kept_block *block)
+{
+    for (size_t i = 0; i < block->mark_count; i++) {
+        if (block->marks[i].clock == WEIR__CLOCK_ASIDE)
+            return block->record.bytes;
+    }
+    return 0;
+}
+
 /* Where the head of the queue of `clock` hangs, or would hang. */
 static weir__kept_block **find_queue(weir__kept *kept, uint64_t clock)
 {
@@ -56,8 +65,7 @@ void weir__kept_put(weir__kept *kept, weir__kept_block *block)
     kept->blocks++;
     kept->bytes += block->record.bytes;
     kept->room_bytes += room_of(block);
-    if (clock == WEIR__CLOCK_ASIDE)
-        kept->aside_bytes += block->record.bytes;
+    kept->aside_bytes += aside_bytes_of(block);
 }
 
 /* Takes the head that hangs at `link`; the next in its queue takes its place. */
@@ -76,8 +84,7 @@ static weir__kept_block *take_head(weir__kept *kept, weir__kept_block **link)
     kept->blocks--;
     kept->bytes -= head->record.bytes;
     kept->room_bytes -= room_of(head);
-    if (clock_of(head) == WEIR__CLOCK_ASIDE)
-        kept->aside_bytes -= head->record.bytes;
+    kept->aside_bytes -= aside_bytes_of(head);
     return head;
 }
 
@@ -157,8 +164,7 @@ void weir__kept_verify(const weir__kept *kept)
                 WEIR_CHECK(block->mark_count <= WEIR__KEPT_MARKS, "too many marks");
                 blocks++;
                 bytes += block->record.bytes;
-                if (clock == WEIR__CLOCK_ASIDE)
-                    aside_bytes += block->record.bytes;
+                aside_bytes += aside_bytes_of(block);
                 last = block;
             }
             WEIR_CHECK(head->newest == last, "a queue does not know its end");

@@ -38,7 +38,7 @@ typedef struct weir__kept {
     size_t blocks;
     size_t bytes;
     size_t room_bytes;  /* what the device spends on them, or somewhat less */
-    size_t aside_bytes; /* of bytes: until the next device wait */
+    size_t aside_bytes; /* of bytes: they wait for a device wait */
 } weir__kept;
 
 /* The mark that a block in a queue waits for now. */

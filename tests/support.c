@@ -73,6 +73,9 @@ static void note_test_thread(void)
     }
 }
 
+static size_t devices_open;
+static unsigned devices_abandoned;
+
 static _Noreturn void leave(const char *file, int line)
 {
     fflush(stdout);
@@ -80,6 +83,12 @@ static _Noreturn void leave(const char *file, int line)
         fprintf(stderr, "  (not on the test's own thread: stopping)\n");
         abort();
     }
+    /* What this test has left open, planned and replaced must not fail the next. */
+    if (devices_open != 0)
+        devices_abandoned++;
+    devices_open = 0;
+    weir__host_fail_at(0, false);
+    weir_set_misuse_handler(NULL, NULL);
     _fail(file, line);
     abort(); /* not reached */
 }
@@ -299,7 +308,6 @@ uint64_t take_stamp_errors(void)
 
 /* ---- devices ---- */
 
-static size_t devices_open;
 static size_t host_live_before;
 
 weir_device *open_with(const char *name, const weir_device_options *options)
@@ -327,7 +335,9 @@ weir_device *open_emulated(weir_emulated_scheduler scheduler, uint64_t seed)
     weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
     options.emulated = &emulated;
     support_use_seed(seed);
-    return open_with("emulated:0", &options);
+    char name[16];
+    snprintf(name, sizeof name, "emulated:%u", devices_abandoned % 16);
+    return open_with(name, &options);
 }
 
 weir_device *open_stepped(uint64_t seed)
@@ -367,7 +377,7 @@ void close_emulated(weir_device *device)
     must_ok(weir_device_memory(device, &free_bytes, &total_bytes));
     must_equal(free_bytes, total_bytes);
     close_anyhow(device);
-    if (devices_open == 0)
+    if (devices_open == 0 && devices_abandoned == 0) /* they share one ledger */
         must_equal(weir__host_live(), host_live_before);
 }
 

@@ -58,7 +58,8 @@ void support_must_equal(uint64_t a, uint64_t b, const char *a_words,
 
 /* ---- devices ---- */
 
-/* Opens "emulated:0" with 4 GiB and a ledger. close_emulated waits for it, and then
+/* Opens "emulated:0" (the next one after a failed test, which leaves its own open) with
+ * 4 GiB and a ledger. close_emulated waits for it, and then
  * claims: the ledger found nothing, no pattern was damaged, all memory of the device is
  * free, and, with the last device, that the library holds no more host memory than when
  * the first was opened. */
