@@ -75,7 +75,7 @@ weir_status weir__stream_find(weir__emulated *device, weir_stream stream,
     }
     if (stream == WEIR_STREAM_PER_THREAD)
         return own_stream_find(device, out);
-    weir__handle *handle;
+    weir__handle *handle = NULL;
     weir_status status = handle_find(device, stream, &handle);
     if (status == WEIR_OK)
         *out = handle->queue;
@@ -118,7 +118,7 @@ weir_status weir__stream_end(weir__emulated *device, weir_stream stream)
 {
     if (stream == WEIR_STREAM_LEGACY || stream == WEIR_STREAM_PER_THREAD)
         return weir__fail(WEIR_INVALID_ARGUMENT, "a default stream never ends");
-    weir__handle *handle;
+    weir__handle *handle = NULL;
     weir_status status = handle_find(device, stream, &handle);
     if (status != WEIR_OK)
         return status;
