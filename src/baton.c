@@ -121,11 +121,13 @@ void weir__yield(void)
 
 /* ---- waiting ---- */
 
+/* Whether the thread of that number needs a turn to go on: one that has ended its part
+ * may still take locks on its way out, and wakes nobody here. */
 static bool has_thread(const weir__baton *baton, uint64_t number)
 {
     for (uint32_t i = 0; i < baton->count; i++) {
         if (baton->seats[i].number == number)
-            return number != 0;
+            return number != 0 && baton->seats[i].state != SEAT_ENDED;
     }
     return false;
 }
