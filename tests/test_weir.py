@@ -301,7 +301,7 @@ class Wrong(Case):
                 found = self.results(*common, "--verify", "--skip-wait", "--threads",
                                      threads, status=1)
                 self.assertGreater(found["results"][0]["ledger_findings"], 0)
-                self.assertIn("weir: ledger: ", found["stderr"])
+                self.assertIn("weir: pool/device: ledger: ", found["stderr"])
                 errors += found["results"][0]["data_errors"]
             found = self.results(*common, "--skip-wait", status=1)
             self.assertGreater(found["results"][0]["ledger_findings"], 0)

@@ -37,6 +37,7 @@ typedef struct damage {
 
 typedef struct check {
     pass pass;
+    const char *spec;
     bool verify;
     uint64_t seed;
     struct stamp *stamps;          /* one for each block; the kernels' arguments */
@@ -296,22 +297,23 @@ static void findings_tell(check *self, size_t count)
 
     for (size_t i = 0; i < count && i < FAULTS_TOLD; i++) {
         if (weir_emulated_get_finding(self->pass.device, i, &finding) == WEIR_OK)
-            say("ledger: %s", finding.message);
+            say("%s: ledger: %s", self->spec, finding.message);
     }
     if (count > FAULTS_TOLD)
-        say("ledger: and %zu more", count - FAULTS_TOLD);
+        say("%s: ledger: and %zu more", self->spec, count - FAULTS_TOLD);
 }
 
 static void damages_tell(check *self, size_t count)
 {
     for (size_t i = 0; i < count && i < FAULTS_TOLD; i++) {
         const damage *it = &self->damages[i];
-        say("data: the block of line %zu (id %" PRIu64 ", %zu bytes) holds %016" PRIx64
-            " at byte %zu, where %016" PRIx64 " was written", it->block->line,
-            it->block->id, it->block->bytes, it->found, it->offset, it->expected);
+        say("%s: data: the block of line %zu (id %" PRIu64 ", %zu bytes) holds %016"
+            PRIx64 " at byte %zu, where %016" PRIx64 " was written", self->spec,
+            it->block->line, it->block->id, it->block->bytes, it->found, it->offset,
+            it->expected);
     }
     if (count > FAULTS_TOLD)
-        say("data: and %zu more", count - FAULTS_TOLD);
+        say("%s: data: and %zu more", self->spec, count - FAULTS_TOLD);
 }
 
 /* What is live at the end is read and freed too; then all work is waited for. */
@@ -343,7 +345,7 @@ static void stamps_fill(check *self, const plan *work)
 bool check_run(const plan *work, const pass_place *place, bool verify,
                check_result *out)
 {
-    check self = { .verify = verify, .seed = place->seed };
+    check self = { .spec = place->spec, .verify = verify, .seed = place->seed };
     bool good = false;
 
     *out = (check_result){ 0 };
