@@ -2,8 +2,8 @@
 """test_weir.py - the command `weir` from end to end: what it prints, what it answers to
 the shell, and that a replay without its waits is found out.
 
-WEIR_TOOL is the path of the program. With WEIR_BOUND=full more seeds are tried, and
-each of the traces in ../shared/traces in each way; without them these parts are skipped.
+WEIR_TOOL is the path of the program. WEIR_BOUND=full tries more seeds, and each of the
+traces in ../shared/traces in each way; without them these parts are skipped.
 """
 import gzip
 import json
@@ -188,7 +188,8 @@ class Info(Case):
         emulated = devices["emulated:0"]
         self.assertTrue(emulated["available"] and emulated["has_ledger"])
         self.assertGreater(emulated["memory_bytes"], 1 << 30)
-        self.assertRegex(emulated["uuid"], r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+        self.assertRegex(emulated["uuid"],
+                         r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
         names = [resource["resource"] for resource in emulated["resources"]]
         self.assertIn("pool/device", names)
         self.assertIn("system", names)
@@ -242,8 +243,9 @@ class Replay(Case):
         trace = self.file("trace.csv", random_trace(5, 300)[0])
         run = weir("replay", trace, "--verify", "--fit", "--streams", "3")
         self.assertEqual((run.returncode, run.stderr), (0, ""))
-        for words in (r"^trace +\S+trace\.csv$", r"^ns per event +\d", r"^held / live +\d",
-                      r"^peak live +[\d.]+ [KMG]iB", r"^peak held +[\d.]+ [KMG]iB",
+        for words in (r"^trace +\S+trace\.csv$", r"^ns per event +\d",
+                      r"^held / live +\d", r"^peak live +[\d.]+ [KMG]iB",
+                      r"^peak held +[\d.]+ [KMG]iB",
                       r"^chunk / live +[1-9]\.", r"^device calls$", r"^  malloc +\d",
                       r"^out of memory +0$", r"^ledger findings +0$",
                       r"^data errors +0$", r"^nothing is wrong"):
@@ -270,7 +272,8 @@ class Replay(Case):
         trace = self.file("trace.csv", random_trace(6, 4000)[0])
         found = self.nothing_wrong(trace, "--streams", "4", "--spread", "random",
                                    "--repeat", "1")
-        self.assertAlmostEqual(found["handoffs"] / found["allocations"], 0.5, delta=0.05)
+        self.assertAlmostEqual(found["handoffs"] / found["allocations"], 0.5,
+                               delta=0.05)
         calls = found["results"][0]["device_calls"]
         self.assertGreaterEqual(calls["stream_wait_event"], found["handoffs"] // 2)
 
@@ -307,7 +310,8 @@ class Wrong(Case):
             self.assertGreater(found["results"][0]["ledger_findings"], 0)
             self.nothing_wrong(*common, "--verify")
         self.assertGreater(errors, 0)
-        self.assertIn("SOMETHING IS WRONG", weir("replay", *common, "--skip-wait").stdout)
+        run = weir("replay", *common, "--skip-wait")
+        self.assertIn("SOMETHING IS WRONG", run.stdout)
 
     def test_memory_that_runs_out_is_counted(self):
         lines = [HEADER] + [f"{i},0,0,A,{i},1048576\n" for i in range(40)]
