@@ -102,32 +102,32 @@ static void queue_rest(weir__queue *queue)
 
 /* ---- dependencies ---- */
 
-/* The legacy stream waits for all blocking ones that have work, and they for it. */
-static bool is_barrier(const weir__queue *queue, const weir__queue *other)
+/* Counts `queue` as one to wait for; keeps the position, where there is room. */
+static void dependency_add(weir__queue *queue, weir__position *room, size_t *count)
 {
-    if (queue->is_legacy)
-        return other->is_blocking && !other->is_legacy;
-    return queue->is_blocking && other->is_legacy;
+    if (room != NULL)
+        room[*count] = weir__queue_position(queue);
+    ++*count;
 }
 
-/* Counts what work put on `queue` now must wait for; keeps it, where there is room. */
+/* Counts what work put on `queue` now must wait for; keeps it, where there is room. The
+ * legacy stream waits for all blocking ones that have work, and they for it. */
 static size_t dependencies_find(const weir__queue *queue, const weir__position *after,
                                 weir__position *room)
 {
+    const weir__emulated *device = queue->device;
     size_t count = 0;
     if (after != NULL && after->queue->done < after->position) {
         if (room != NULL)
             room[count] = *after;
         count++;
     }
-    bool obeys_legacy = queue->is_legacy || queue->is_blocking;
-    weir__queue *other = obeys_legacy ? queue->device->active : NULL;
+    if (queue->is_blocking && !queue->is_legacy && device->legacy->is_active)
+        dependency_add(device->legacy, room, &count);
+    weir__queue *other = queue->is_legacy ? device->active : NULL;
     for (; other != NULL; other = other->next) {
-        if (!is_barrier(queue, other))
-            continue;
-        if (room != NULL)
-            room[count] = weir__queue_position(other);
-        count++;
+        if (other->is_blocking && other != queue)
+            dependency_add(other, room, &count);
     }
     return count;
 }

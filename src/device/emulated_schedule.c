@@ -18,7 +18,7 @@
 #include "device/emulated.h"
 
 /* How much work a stepped device lets lie. */
-#define PENDING_MAX 4096
+#define PENDING_MAX 1024
 
 typedef struct weir__worker {
     weir__queue *queue; /* counted while it lives */
