@@ -3,6 +3,7 @@
 
     tools/check_bounds.py LOG quick|full   prints the bounds in a log of ctest, and each
                                            finding; status 1 if there is any
+    tools/check_bounds.py LOG quick|full --record   raises the record to what ran
     tools/check_bounds.py --self-test      the canary
 
 A test prints `bound: NAME = NUMBER` for each bound that it ran at: programs, seeds,
@@ -14,6 +15,11 @@ import os
 import re
 import sys
 
+HEADING = """\
+# What the tests run at, at least: tools/check_bounds.py holds them to it. The numbers
+# may only grow.
+# NAME = QUICK FULL
+"""
 KINDS = {"quick": 0, "full": 1}
 
 
@@ -45,6 +51,17 @@ def findings_of(record, seen, kind):
         yield f"{name} ran {seen[name]} and has no record in tests/bounds.txt"
 
 
+def raised(record, seen, kind):
+    """The text of a record that holds what was seen, and nothing lower than before. A
+    new bound's other number is the one that was seen until that has run too."""
+    numbers = {name: list(pair) for name, pair in record.items()}
+    for name, number in seen.items():
+        pair = numbers.setdefault(name, [number, number])
+        pair[KINDS[kind]] = max(pair[KINDS[kind]], number)
+    return HEADING + "".join(f"{name} = {quick} {full}\n"
+                             for name, (quick, full) in sorted(numbers.items()))
+
+
 def self_test():
     record = read_record("# all = 1 2\nseeds of a = 10 100\n\n")
     at = "bound: seeds of a = "
@@ -58,6 +75,10 @@ def self_test():
         if len(found) != wanted:
             surprises += 1
             print(f"{kind} {log!r} gave {found}")
+    text = raised(record, {"seeds of a": 9, "others": 2}, "quick")
+    if read_record(text) != {"seeds of a": (10, 100), "others": (2, 2)}:
+        surprises += 1
+        print(f"raised to {text}")
     print(f"bounds: {len(cases)} canaries, {surprises} surprises")
     return 1 if surprises else 0
 
@@ -65,14 +86,21 @@ def self_test():
 def main(arguments):
     if arguments == ["--self-test"]:
         return self_test()
-    if len(arguments) != 2 or arguments[1] not in KINDS:
-        print("usage: check_bounds.py LOG quick|full | --self-test", file=sys.stderr)
+    recording = arguments[2:] == ["--record"]
+    if len(arguments) != 2 + recording or arguments[1] not in KINDS:
+        print("usage: check_bounds.py LOG quick|full [--record] | --self-test",
+              file=sys.stderr)
         return 2
     top = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    with open(os.path.join(top, "tests", "bounds.txt"), encoding="utf-8") as file:
+    kept = os.path.join(top, "tests", "bounds.txt")
+    with open(kept, encoding="utf-8") as file:
         record = read_record(file.read())
     with open(arguments[0], encoding="utf-8", errors="replace") as file:
         seen = read_log(file.read())
+    if recording:
+        with open(kept, "w", encoding="utf-8") as file:
+            file.write(raised(record, seen, arguments[1]))
+        return 0
     for name, number in sorted(seen.items()):
         print(f"bound: {name} = {number}")
     findings = list(findings_of(record, seen, arguments[1]))
