@@ -81,6 +81,8 @@ class Case(unittest.TestCase):
         self.assertEqual(run.returncode, status, (arguments, run.stderr, run.stdout))
         found = json.loads(run.stdout)
         found["stderr"] = run.stderr
+        if status == 0:
+            self.assertFalse(any(result["failed"] for result in found["results"]))
         return found
 
     def nothing_wrong(self, *arguments):
@@ -338,6 +340,17 @@ class Fit(Case):
         lines = [f"{i},0,0,A,{i},1048576\n" for i in range(20)]
         lines += [f"{40 - i},0,0,F,{i},1048576\n" for i in reversed(range(20))]
         self.assertEqual(self.fit(lines), 1)
+
+    def test_a_device_without_room_for_the_chunk_is_told(self):
+        lines = [f"0,0,0,A,{i},262144\n" for i in range(8)]
+        lines += [f"1,0,0,F,{i},262144\n" for i in range(0, 8, 2)]
+        lines += ["2,0,0,A,8,1048576\n"]
+        trace = self.file("trace.csv", "".join([HEADER] + lines))
+        found = self.results(trace, "--fit", "--memory", "2MiB", status=1)
+        self.assertIn("no single chunk", found["stderr"])
+        result = found["results"][0]
+        self.assertEqual((result["fit_over_live"], result["failed"]), (None, True))
+        self.assertIsNotNone(result["ledger_findings"])
 
     def test_holes_that_nothing_fits_into_cost_their_size(self):
         lines = [f"0,0,0,A,{i},262144\n" for i in range(8)]

@@ -48,6 +48,7 @@ typedef struct replay_result {
     bool is_checked;        /* the next one holds something */
     check_result check;
     size_t out_of_memory;   /* of the pass that had most */
+    bool failed;            /* a pass broke off, or no chunk fits; it was said why */
 } replay_result;
 
 typedef struct replay_report {

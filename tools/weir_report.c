@@ -24,6 +24,12 @@ static double fit_over_live(const replay_report *report, const replay_result *it
     return over(it->fit_bytes, it->fit_bytes == 0 ? 0 : report->plan->peak_live_bytes);
 }
 
+/* No event takes no time: zero is a pass that broke off. */
+static double known_time(double ns)
+{
+    return ns > 0 ? ns : NAN;
+}
+
 static const char *spread_name(plan_spread spread)
 {
     switch (spread) {
@@ -93,8 +99,8 @@ static void row_times(const replay_report *report)
     cells line = { 0 };
 
     for (size_t i = 0; i < report->result_count; i++) {
-        double ns = report->results[i].timing.ns_per_event;
-        snprintf(line[i].figure, sizeof line[i].figure, "%.1f", ns);
+        double ns = known_time(report->results[i].timing.ns_per_event);
+        snprintf(line[i].figure, sizeof line[i].figure, ns > 0 ? "%.1f" : "-", ns);
         if (i > 0)
             cell_compare(&line[i], ns, report->results[0].timing.ns_per_event);
     }
@@ -247,7 +253,8 @@ static void table_foot(const replay_report *report)
 
     for (size_t i = 0; i < report->result_count; i++) {
         const replay_result *it = &report->results[i];
-        wrong += it->out_of_memory + it->check.ledger_findings + it->check.data_errors;
+        wrong += it->out_of_memory + it->check.ledger_findings + it->check.data_errors
+                 + it->failed;
     }
     puts("");
     if (wrong != 0)
@@ -286,8 +293,8 @@ static void json_result(say_json *json, const replay_report *report,
     say_json_open(json, NULL, '{');
     say_json_text(json, "resource", it->spec);
     say_json_number(json, "events", report->plan->event_count);
-    say_json_real(json, "ns_per_event", it->timing.ns_per_event, 2);
-    say_json_real(json, "ns_per_event_median", it->ns_median, 2);
+    say_json_real(json, "ns_per_event", known_time(it->timing.ns_per_event), 2);
+    say_json_real(json, "ns_per_event_median", known_time(it->ns_median), 2);
     say_json_number(json, "peak_live_bytes", it->timing.peak_live_bytes);
     if (it->timing.held_is_known)
         say_json_number(json, "peak_held_bytes", it->timing.peak_held_bytes);
@@ -308,6 +315,7 @@ static void json_result(say_json *json, const replay_report *report,
         say_json_null(json, "ledger_findings");
         say_json_null(json, "data_errors");
     }
+    say_json_bool(json, "failed", it->failed);
     say_json_close(json, '}');
 }
 
