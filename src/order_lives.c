@@ -155,23 +155,23 @@ weir_status weir__order_stock(weir__order *order)
 weir_status weir__order_add_stream(weir__order *order, weir_stream stream,
                                    bool blocking, bool created)
 {
-    weir_status status = weir__order_stock(order);
-    if (status != WEIR_OK)
-        return status;
-
-    weir__mutex_lock(&order->lock);
     weir__clock *clock = NULL;
-    bool is_known = weir__find_stream(order, stream) != NULL;
-    if (!is_known)
-        clock = weir__clock_add(order, WEIR__CLOCK_KNOWN, (uint64_t)(uintptr_t)stream,
-                                stream, blocking);
-    if (clock != NULL)
-        clock->created = created;
-    weir__mutex_unlock(&order->lock);
+    bool is_known = false;
+    while (clock == NULL && !is_known) { /* another thread may take the spare clock */
+        weir_status status = weir__order_stock(order);
+        if (status != WEIR_OK)
+            return status;
+        weir__mutex_lock(&order->lock);
+        is_known = weir__find_stream(order, stream) != NULL;
+        if (!is_known)
+            clock = weir__clock_add(order, WEIR__CLOCK_KNOWN,
+                                    (uint64_t)(uintptr_t)stream, stream, blocking);
+        if (clock != NULL)
+            clock->created = created;
+        weir__mutex_unlock(&order->lock);
+    }
     if (is_known)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the stream is known already");
-    if (clock == NULL)
-        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a stream's clock");
     return WEIR_OK;
 }
 
@@ -235,16 +235,16 @@ weir_status weir__order_point(weir__order *order, weir_stream stream, weir__mark
 
 static weir_status capture_add(weir__order *order, weir_stream stream, uint64_t *out)
 {
-    weir_status status = weir__order_stock(order);
-    if (status != WEIR_OK)
-        return status;
-    weir__mutex_lock(&order->lock);
-    const weir__clock *clock = weir__clock_add(order, WEIR__CLOCK_CAPTURE, 0, stream,
-                                               false);
-    *out = clock != NULL ? clock->id : 0;
-    weir__mutex_unlock(&order->lock);
-    if (clock == NULL)
-        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a capture's clock");
+    const weir__clock *clock = NULL;
+    while (clock == NULL) { /* as above */
+        weir_status status = weir__order_stock(order);
+        if (status != WEIR_OK)
+            return status;
+        weir__mutex_lock(&order->lock);
+        clock = weir__clock_add(order, WEIR__CLOCK_CAPTURE, 0, stream, false);
+        *out = clock != NULL ? clock->id : 0;
+        weir__mutex_unlock(&order->lock);
+    }
     return WEIR_OK;
 }
 

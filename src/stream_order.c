@@ -75,8 +75,10 @@ static void stand_upright(weir__clock *legacy, uint64_t number)
 /* See may_take in the header. `t` may be null: nobody. */
 static bool may_take(weir__order *order, weir__clock *t, weir__mark mark)
 {
-    if (mark.clock == 0)
+    if (mark.clock == 0) {
+        note_learn(order, 0);
         return true;
+    }
     if (t != NULL && mark.clock == t->id)
         return true;
     weir__clock *s = mark_resolve(order, &mark);
@@ -328,13 +330,26 @@ static bool unknown_is_captured(weir__order *order, weir_stream stream)
     return false;
 }
 
+static bool lacks_spare_clock(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    bool lacks = order->spare_clock == NULL;
+    weir__mutex_unlock(&order->lock);
+    return lacks;
+}
+
 weir_status weir__order_clock(weir__order *order, weir_stream stream, uint64_t *out)
 {
     *out = 0;
-    weir_status status = weir__order_stock(order);
-    if (status == WEIR_OK)
+    for (;;) {
+        weir_status status = weir__order_stock(order);
+        if (status != WEIR_OK)
+            return status;
         status = clock_of(order, stream, out);
-    return status;
+        /* Another thread may have taken the spare clock in between: then once more. */
+        if (status != WEIR_OUT_OF_HOST_MEMORY || !lacks_spare_clock(order))
+            return status;
+    }
 }
 
 bool weir__order_stream_is_captured(weir__order *order, weir_stream stream)
