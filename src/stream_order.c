@@ -270,7 +270,7 @@ static uint64_t id_in_capture(const weir__clock *clock)
 }
 
 /* Asks the device about an unknown stream, or meets a per-thread one for the first
- * time. */
+ * time. *out is 0 where no spare clock is left for it. */
 static weir_status meet_stream(weir__order *order, weir_stream stream, uint64_t *out)
 {
     uint64_t key = 0;
@@ -301,12 +301,10 @@ static weir_status meet_stream(weir__order *order, weir_stream stream, uint64_t 
     }
     *out = clock != NULL ? id_in_capture(clock) : 0;
     weir__mutex_unlock(&order->lock);
-    if (clock == NULL)
-        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a stream's clock");
     return WEIR_OK;
 }
 
-/* As weir__order_clock, without allocating. */
+/* As weir__order_clock, without allocating; *out is 0 where that would be needed. */
 static weir_status clock_of(weir__order *order, weir_stream stream, uint64_t *out)
 {
     stream = weir__stream_of(stream);
@@ -330,26 +328,17 @@ static bool unknown_is_captured(weir__order *order, weir_stream stream)
     return false;
 }
 
-static bool lacks_spare_clock(weir__order *order)
-{
-    weir__mutex_lock(&order->lock);
-    bool lacks = order->spare_clock == NULL;
-    weir__mutex_unlock(&order->lock);
-    return lacks;
-}
-
 weir_status weir__order_clock(weir__order *order, weir_stream stream, uint64_t *out)
 {
     *out = 0;
-    for (;;) {
+    while (*out == 0) { /* as long as other threads take the spare clock in between */
         weir_status status = weir__order_stock(order);
+        if (status == WEIR_OK)
+            status = clock_of(order, stream, out);
         if (status != WEIR_OK)
             return status;
-        status = clock_of(order, stream, out);
-        /* Another thread may have taken the spare clock in between: then once more. */
-        if (status != WEIR_OUT_OF_HOST_MEMORY || !lacks_spare_clock(order))
-            return status;
     }
+    return WEIR_OK;
 }
 
 bool weir__order_stream_is_captured(weir__order *order, weir_stream stream)
