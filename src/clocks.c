@@ -200,18 +200,22 @@ static weir__cover *covers_alloc(uint32_t count)
     return list;
 }
 
-weir_status weir__clocks_stock(weir__order *order)
+/* Adds to the stock what was missing in one look at it. False: there was no host memory
+ * for some of it. */
+static bool stock_once(weir__order *order, bool *stocked)
 {
     weir__mutex_lock(&order->lock);
     bool needs_clock = order->spare_clock == NULL;
     uint32_t wanted = order->clock_count + SPARE_COVERS;
     uint32_t missing = order->spare_count < wanted ? wanted - order->spare_count : 0;
     weir__mutex_unlock(&order->lock);
-    if (!needs_clock && missing == 0)
-        return WEIR_OK;
+    *stocked = !needs_clock && missing == 0;
+    if (*stocked)
+        return true;
 
     weir__clock *clock = needs_clock ? weir__host_alloc(sizeof *clock) : NULL;
     weir__cover *covers = covers_alloc(missing);
+    bool complete = !needs_clock || clock != NULL;
 
     weir__mutex_lock(&order->lock);
     if (order->spare_clock == NULL) {
@@ -225,11 +229,22 @@ weir_status weir__clocks_stock(weir__order *order)
         order->spare_count++;
         order->cover_total++;
         covers = next;
+        missing--;
     }
-    bool stocked = order->spare_clock != NULL &&
-                   order->spare_count > order->clock_count;
+    *stocked = order->spare_clock != NULL &&
+               order->spare_count > order->clock_count;
     weir__mutex_unlock(&order->lock);
     weir__host_free(clock);
+    return complete && missing == 0;
+}
+
+weir_status weir__clocks_stock(weir__order *order)
+{
+    /* Other threads may use up meanwhile what one look has added: only a lack of memory
+     * is a failure. */
+    bool stocked = false;
+    while (stock_once(order, &stocked) && !stocked)
+        continue;
     if (!stocked)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for streams' clocks");
     return WEIR_OK;
