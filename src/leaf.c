@@ -433,6 +433,15 @@ static bool add_points(leaf *self, weir__kept_block *block, const weir_point *po
     return true;
 }
 
+/* What this thread knows to be unused is there for whoever frees it. */
+static weir__mark mark_done_for_all(const leaf *self)
+{
+    const weir__device_ops *ops = self->device->ops;
+    if (ops->note_done != NULL)
+        ops->note_done(self->device->self, 0, NULL);
+    return WEIR__MARK_DONE;
+}
+
 static bool leaf_deallocate_after(void *context, void *ptr, size_t bytes,
                                   size_t alignment, const weir_point *points,
                                   size_t count)
@@ -447,7 +456,7 @@ static bool leaf_deallocate_after(void *context, void *ptr, size_t bytes,
     if (!add_points(self, block, points, count))
         block->mark_count = 0;
     else if (block->mark_count == 0)
-        add_mark(block, WEIR__MARK_DONE);
+        add_mark(block, mark_done_for_all(self));
     keep(self, block);
     return true;
 }
