@@ -1,0 +1,126 @@
+/* test_pool_faults.c - the pool when the device or the host's memory fails: either it
+ * does without, or nothing has changed. */
+#include "support_pool.h"
+
+#include <string.h>
+
+#include "internal.h"
+
+/* A wait that fails changes nothing: the block is there for the next. */
+static void a_failed_wait_puts_all_back(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene(1, 2 * MIB, 2 * MIB, MIB);
+    void *a = take_on(&it, 0, MIB), *b = take_on(&it, 1, MIB);
+    uint64_t gates[2] = { stall(&it, 0), stall(&it, 1) };
+    give_on(&it, 0, a, MIB);
+    give_on(&it, 1, b, MIB);
+    weir_resource_statistics before = statistics_of(it.pool);
+    for (uint64_t nth = 1; nth <= 2; nth++) {
+        plan_fault(it.device, "stream_wait_event", nth, true, WEIR_DEVICE_ERROR);
+        (void)try_take(&it, 2, 2 * MIB, WEIR_DEVICE_ERROR);
+        plan_fault(it.device, NULL, 0, false, WEIR_OK);
+        before.failures++;
+        weir_resource_statistics after = statistics_of(it.pool);
+        must(memcmp(&before, &after, sizeof before) == 0);
+    }
+    void *c = take_on(&it, 2, 2 * MIB);
+    open_gate(&it, gates[0]);
+    open_gate(&it, gates[1]);
+    give_on(&it, 2, c, 2 * MIB);
+    close_scene(&it);
+}
+
+/* The merge's own event cannot be recorded: the remainder is still safe. */
+static void a_merge_without_its_event_is_safe(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene(1, 2 * MIB, 2 * MIB, MIB);
+    void *a = take_on(&it, 0, MIB), *b = take_on(&it, 1, MIB);
+    uint64_t gates[2] = { stall(&it, 0), stall(&it, 1) };
+    give_on(&it, 0, a, MIB);
+    give_on(&it, 1, b, MIB);
+    plan_fault(it.device, "event_record", 1, true, WEIR_DEVICE_ERROR);
+    void *c = take_on(&it, 2, MIB + 512 * KIB);
+    plan_fault(it.device, NULL, 0, false, WEIR_OK);
+    void *d = take_on(&it, 3, 512 * KIB);
+    open_gate(&it, gates[0]);
+    open_gate(&it, gates[1]);
+    give_on(&it, 2, c, MIB + 512 * KIB);
+    give_on(&it, 3, d, 512 * KIB);
+    close_scene(&it);
+}
+
+static void a_lost_device_lets_the_pool_end(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene(1, 0, 0, MIB);
+    void *a = take_on(&it, 0, MIB), *b = take_on(&it, 1, MIB), *none;
+    give_on(&it, 0, a, MIB);
+    plan_fault(it.device, NULL, 1, true, WEIR_DEVICE_LOST);
+    must_answer(WEIR_DEVICE_LOST, weir_stream_sync(it.device, it.streams[0]));
+    must_answer(WEIR_DEVICE_LOST, weir_allocate(it.pool, it.streams[0], MIB,
+                                                WEIR_ALIGNMENT, &none));
+    give(it.pool, it.streams[1], b, MIB);
+    must_equal(weir_resource_trim_sync(it.pool, 0), 0);
+    weir_resource_unref(it.pool);
+    for (int i = 0; i < STREAMS; i++)
+        (void)weir_stream_destroy(it.device, it.streams[i]);
+    close_anyhow(it.device);
+}
+
+/* As many blocks as there is host memory for, and all of them back. Answers how
+ * often the library has asked for host memory. */
+static uint64_t run_without(weir_device *device, uint64_t nth, bool lasting)
+{
+    weir_resource *pool = open_pool(open_leaf(device), 0, 8 * MIB, MIB);
+    void *blocks[10];
+    uint64_t count = 0;
+    weir__host_fail_at(nth, lasting);
+    for (int i = 0; i < 10; i++) {
+        weir_status status =
+            weir_allocate(pool, NULL, 300 * KIB, WEIR_ALIGNMENT, &blocks[count]);
+        must(status == WEIR_OK || status == WEIR_OUT_OF_HOST_MEMORY);
+        count += status == WEIR_OK;
+    }
+    must_equal(statistics_of(pool).out_blocks, count);
+    must_equal(statistics_of(pool).failures, 10 - count);
+    uint64_t calls = weir__host_calls();
+    for (uint64_t i = 0; i < count; i++)
+        give(pool, NULL, blocks[i], 300 * KIB);
+    must_equal(weir__host_calls(), calls); /* giving back asks for none */
+    weir__host_fail_at(0, false);
+    weir_resource_unref(pool);
+    return calls;
+}
+
+/* Each host allocation fails in turn, once and for good. */
+static void pool_survives_a_lack_of_host_memory(void **state)
+{
+    (void)state;
+    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
+    emulated.scheduler = WEIR_EMULATED_STEPPED;
+    emulated.no_ledger = true; /* it would need host memory of its own */
+    weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
+    options.emulated = &emulated;
+    for (int lasting = 0; lasting < 2; lasting++) {
+        uint64_t nth = 0, calls;
+        do {
+            weir_device *device = open_with("emulated:0", &options);
+            calls = run_without(device, ++nth, lasting != 0);
+            close_emulated(device);
+        } while (calls >= nth);
+        must(nth > 8);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failed_wait_puts_all_back),
+        cmocka_unit_test(a_merge_without_its_event_is_safe),
+        cmocka_unit_test(a_lost_device_lets_the_pool_end),
+        cmocka_unit_test(pool_survives_a_lack_of_host_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
