@@ -6,6 +6,58 @@
 /* What the emulated device rounds to, and CUDA at least. */
 #define ROOM_STEP_BYTES ((size_t)256)
 
+/* ---- the marks of a block ---- */
+
+/* Adds one, unless one of the same clock says as much. False: there is no room. */
+static bool add_mark(weir__kept_block *block, weir__mark mark)
+{
+    for (size_t i = 0; i < block->mark_count; i++) {
+        if (block->marks[i].clock == mark.clock) {
+            if (block->marks[i].number < mark.number)
+                block->marks[i].number = mark.number;
+            return true;
+        }
+    }
+    if (block->mark_count == WEIR__KEPT_MARKS)
+        return false;
+    block->marks[block->mark_count++] = mark;
+    return true;
+}
+
+/* Makes room: one aside mark stands for all marks but those of captures, for a device
+ * wait is behind them all. False: there is none to be made. */
+static bool fold_marks(weir__kept_block *block, weir__order *order)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < block->mark_count; i++) {
+        if (weir__order_is_captured(order, block->marks[i]))
+            block->marks[left++] = block->marks[i];
+    }
+    block->mark_count = left;
+    return add_mark(block, weir__order_mark_here(order, 0)); /* no clock is number 0 */
+}
+
+void weir__kept_mark_behind(weir__kept_block *block, weir__order *order,
+                            const weir_point *points, size_t count)
+{
+    block->mark_count = 0;
+    if (weir__order_is_captured(order, (weir__mark){ block->birth, 0 }))
+        add_mark(block, weir__order_free_mark(order, NULL, block->birth));
+    for (size_t i = 0; i < count; i++) {
+        weir__mark mark = { points[i].clock, points[i].mark };
+        if (weir__order_is_done(order, 0, mark) || add_mark(block, mark))
+            continue;
+        if (!fold_marks(block, order) || !add_mark(block, mark)) {
+            block->mark_count = 0;
+            return;
+        }
+    }
+    if (block->mark_count == 0)
+        add_mark(block, WEIR__MARK_DONE);
+}
+
+/* ---- queues ---- */
+
 static size_t bucket_of(uint64_t clock)
 {
     return (size_t)((clock * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % WEIR__KEPT_BUCKETS;

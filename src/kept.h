@@ -41,6 +41,13 @@ typedef struct weir__kept {
     size_t aside_bytes; /* of bytes: they wait for a device wait */
 } weir__kept;
 
+/* Sets the marks of `block` to be behind `count` points, and behind the capture that it
+ * was allocated in, if any. What does not fit becomes an aside mark; with more
+ * captures than fit there are no marks, and the block must never be freed. To be called
+ * without locks, before it is put. */
+void weir__kept_mark_behind(weir__kept_block *block, weir__order *order,
+                            const weir_point *points, size_t count);
+
 /* The mark that a block in a queue waits for now. */
 weir__mark weir__kept_mark(const weir__kept_block *block);
 

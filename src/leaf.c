@@ -388,60 +388,6 @@ static bool leaf_deallocate(void *context, weir_stream stream,
     return true;
 }
 
-/* Adds one mark to `block`, unless one of the same clock says as much. False: there is
- * no room. */
-static bool add_mark(weir__kept_block *block, weir__mark mark)
-{
-    for (size_t i = 0; i < block->mark_count; i++) {
-        if (block->marks[i].clock == mark.clock) {
-            if (block->marks[i].number < mark.number)
-                block->marks[i].number = mark.number;
-            return true;
-        }
-    }
-    if (block->mark_count == WEIR__KEPT_MARKS)
-        return false;
-    block->marks[block->mark_count++] = mark;
-    return true;
-}
-
-/* Makes room: one aside mark stands for all marks but those of captures, for a device
- * wait is behind them all. False: there is none to be made. */
-static bool fold_marks(leaf *self, weir__kept_block *block)
-{
-    struct weir__order *order = order_of(self);
-    size_t left = 0;
-    for (size_t i = 0; i < block->mark_count; i++) {
-        if (weir__order_is_captured(order, block->marks[i]))
-            block->marks[left++] = block->marks[i];
-    }
-    block->mark_count = left;
-    return add_mark(block, weir__order_mark_here(order, 0)); /* no clock is number 0 */
-}
-
-/* Marks for `points`, but for those that are done. False: there are too many. */
-static bool add_points(leaf *self, weir__kept_block *block, const weir_point *points,
-                       size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        weir__mark mark = { points[i].clock, points[i].mark };
-        if (weir__order_is_done(order_of(self), 0, mark) || add_mark(block, mark))
-            continue;
-        if (!fold_marks(self, block) || !add_mark(block, mark))
-            return false;
-    }
-    return true;
-}
-
-/* What this thread knows to be unused is there for whoever frees it. */
-static weir__mark mark_done_for_all(const leaf *self)
-{
-    const weir__device_ops *ops = self->device->ops;
-    if (ops->note_done != NULL)
-        ops->note_done(self->device->self, 0, NULL);
-    return WEIR__MARK_DONE;
-}
-
 static bool leaf_deallocate_after(void *context, void *ptr, size_t bytes,
                                   size_t alignment, const weir_point *points,
                                   size_t count)
@@ -450,13 +396,7 @@ static bool leaf_deallocate_after(void *context, void *ptr, size_t bytes,
     weir__kept_block *block = begin_leaving(self, ptr, bytes, alignment);
     if (block == NULL)
         return false;
-    struct weir__order *order = order_of(self);
-    if (weir__order_is_captured(order, (weir__mark){ block->birth, 0 }))
-        add_mark(block, weir__order_free_mark(order, NULL, block->birth));
-    if (!add_points(self, block, points, count))
-        block->mark_count = 0;
-    else if (block->mark_count == 0)
-        add_mark(block, mark_done_for_all(self));
+    weir__kept_mark_behind(block, order_of(self), points, count);
     keep(self, block);
     return true;
 }

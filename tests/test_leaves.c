@@ -1,13 +1,9 @@
-/* test_leaves.c - the leaves device, system and callback: what they keep, when they free
- * it, and what they tell. */
+/* test_leaves.c - the leaves device, system and callback: what they keep, when they
+ * free it, and what they tell. */
 #include "support.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "block_table.h"
-#include "internal.h"
 #include "weir/capture.h"
 #include "weir/leaves.h"
 
@@ -503,179 +499,11 @@ static void callback_asks_the_callers_functions(void **state)
 
     weir_callbacks bad = calls;
     bad.deallocate = NULL;
-    must_answer(WEIR_INVALID_ARGUMENT, weir_callback_create(s.device, &bad, &self, &mr));
+    must_answer(WEIR_INVALID_ARGUMENT,
+                weir_callback_create(s.device, &bad, &self, &mr));
     must(mr == NULL);
     must_equal(self.destroyed, 1);
     scene_end(&s);
-}
-
-/* ---- the table of blocks ---- */
-
-static void table_agrees_with_a_naive_one(void **state)
-{
-    (void)state;
-    uint64_t steps = support_bound("steps of the table's model", 3000, 100000);
-    uint64_t random = support_seed(25);
-    weir__block_table table;
-    static weir__block_record records[200]; /* [i] is in the table if state is OUT */
-    must_ok(weir__block_table_init(&table));
-    for (size_t i = 0; i < 200; i++)
-        records[i].state = WEIR__BLOCK_BACK;
-
-    for (uint64_t step = 0; step < steps; step++) {
-        size_t i = (size_t)support_random_below(&random, 200);
-        weir__block_record *record = &records[i];
-        void *ptr = (void *)((i + 1) * 256);
-        if (step % 7 == 0)
-            weir__host_fail_at(1, false); /* growing is not a must */
-        weir__block_record *found = weir__block_table_find(&table, ptr);
-        must(found == (record->state == WEIR__BLOCK_OUT ? record : NULL));
-        if (found == NULL) {
-            *record = (weir__block_record){ .ptr = ptr, .bytes = i + 1 };
-            weir__block_table_insert(&table, record);
-        } else {
-            weir__block_table_remove(&table, record);
-            record->state = WEIR__BLOCK_BACK;
-        }
-        weir__host_fail_at(0, false);
-        weir__block_table_verify(&table);
-    }
-    weir__block_record *any;
-    while ((any = weir__block_table_any(&table)) != NULL)
-        weir__block_table_remove(&table, any);
-    weir__block_table_finish(&table);
-}
-
-/* ---- sweeps ---- */
-
-/* Creates a leaf, allocates, hands over, frees and trims, as far as that goes; then
- * checks the counts and gives all back. `faults_end` is called before the end. */
-static void run_program(weir_device *device, const char *spec, weir_stream a,
-                        weir_stream b, void (*faults_end)(weir_device *device))
-{
-    weir_resource *mr;
-    if (weir_resource_open(device, spec, &mr) != WEIR_OK) {
-        faults_end(device);
-        return;
-    }
-    void *out[4] = { NULL };
-    size_t out_bytes = 0;
-    for (size_t i = 0; i < 4; i++) {
-        size_t bytes = (i + 1) * 100000;
-        weir_stream s = i % 2 == 0 ? a : b;
-        if (weir_allocate(mr, s, bytes, WEIR_ALIGNMENT, &out[i]) != WEIR_OK) {
-            must(out[i] == NULL);
-            continue;
-        }
-        out_bytes += bytes;
-        if (try_stamp(device, s, out[i], bytes, i) == WEIR_OK)
-            (void)try_check_stamp(device, s, out[i], bytes, i);
-        if (i == 1) {
-            give(mr, s, out[i], bytes);
-            out_bytes -= bytes;
-            out[i] = NULL;
-            (void)weir_resource_trim_sync(mr, 0);
-        }
-    }
-    weir_resource_statistics now = statistics_of(mr);
-    must_equal(now.out_bytes, out_bytes);
-    must_equal(now.held_bytes, now.out_bytes + now.kept_bytes);
-    weir_point point;
-    for (size_t i = 0; i < 4; i++) {
-        weir_stream s = i % 2 == 0 ? a : b;
-        if (out[i] == NULL)
-            continue;
-        if (weir_point_here(device, s, &point) == WEIR_OK)
-            must(weir_deallocate_after(mr, out[i], (i + 1) * 100000, WEIR_ALIGNMENT,
-                                       &point, 1));
-        else
-            give(mr, s, out[i], (i + 1) * 100000);
-    }
-    (void)weir_resource_trim_sync(mr, 200000);
-    now = statistics_of(mr);
-    must_equal(now.out_blocks, 0);
-    must_equal(now.held_bytes, now.kept_bytes);
-    faults_end(device);
-    weir_resource_unref(mr);
-}
-
-static void end_device_faults(weir_device *device)
-{
-    plan_fault(device, NULL, 0, false, WEIR_OK);
-}
-
-static void keep_faults(weir_device *device)
-{
-    (void)device;
-}
-
-static uint64_t sweep_device_calls(const char *spec, bool lasting)
-{
-    uint64_t nth, calls;
-    for (nth = 1;; nth++) {
-        weir_device *device = open_stepped(support_seed(nth));
-        weir_stream a = make_stream(device, WEIR_STREAM_NON_BLOCKING);
-        weir_stream b = make_stream(device, WEIR_STREAM_BLOCKING);
-        plan_fault(device, NULL, nth, lasting, WEIR_DEVICE_ERROR);
-        run_program(device, spec, a, b, lasting ? end_device_faults : keep_faults);
-        calls = weir_emulated_fault_calls(device);
-        plan_fault(device, NULL, 0, false, WEIR_OK);
-        end_stream(device, a);
-        end_stream(device, b);
-        /* Kernels may have been left out; the pattern is not what is tested. */
-        must_ok(weir_device_sync(device));
-        (void)take_stamp_errors();
-        close_emulated(device);
-        if (!lasting && calls < nth)
-            return nth;
-        if (lasting && nth == 40)
-            return nth;
-    }
-}
-
-static void leaf_survives_every_device_failure(void **state)
-{
-    (void)state;
-    uint64_t device_calls = sweep_device_calls("device", false);
-    must_equal(sweep_device_calls("system", false), device_calls);
-    printf("bound: device calls that failed in turn = %llu\n",
-           (unsigned long long)device_calls - 1);
-    must(device_calls > 20);
-    sweep_device_calls("device", true);
-    sweep_device_calls("system", true);
-}
-
-static void end_host_faults(weir_device *device)
-{
-    (void)device;
-    weir__host_fail_at(0, false);
-}
-
-static void leaf_survives_every_host_failure(void **state)
-{
-    (void)state;
-    for (int lasting = 0; lasting < 2; lasting++) {
-        uint64_t calls = 1;
-        for (uint64_t nth = 1; calls >= nth || nth == 1; nth++) {
-            weir_device *device = open_stepped(support_seed(nth));
-            weir_stream a = make_stream(device, WEIR_STREAM_NON_BLOCKING);
-            weir_stream b = make_stream(device, WEIR_STREAM_BLOCKING);
-            weir__host_fail_at(nth, lasting != 0);
-            run_program(device, "device", a, b, keep_faults);
-            calls = weir__host_calls();
-            end_host_faults(device);
-            end_stream(device, a);
-            end_stream(device, b);
-            must_ok(weir_device_sync(device));
-            (void)take_stamp_errors();
-            if (weir_emulated_findings(device) == 0)
-                close_emulated(device);
-            else
-                close_anyhow(device); /* the ledger had no memory, and said so */
-            if (lasting != 0 && nth == 40)
-                break;
-        }
-    }
 }
 
 int main(void)
@@ -698,9 +526,6 @@ int main(void)
         cmocka_unit_test(two_frees_that_race_have_one_winner),
         cmocka_unit_test(system_memory_is_the_hosts_too),
         cmocka_unit_test(callback_asks_the_callers_functions),
-        cmocka_unit_test(table_agrees_with_a_naive_one),
-        cmocka_unit_test(leaf_survives_every_device_failure),
-        cmocka_unit_test(leaf_survives_every_host_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,7 +157,8 @@ static void check_sums(weir_device *device, uint64_t seed, int rounds)
     worker workers[THREADS];
     void *arguments[THREADS];
     for (size_t i = 0; i < THREADS; i++) {
-        workers[i] = (worker){ .mr = mr, .random = seed * THREADS + i, .rounds = rounds };
+        workers[i] = (worker){ .mr = mr, .rounds = rounds,
+                               .random = seed * THREADS + i };
         arguments[i] = &workers[i];
     }
     must_ok(weir_emulated_run_threads(device, THREADS, work, arguments));
