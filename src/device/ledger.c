@@ -153,8 +153,8 @@ static weir__act act_of(const weir__ledger_stream *stream, bool is_operation,
 }
 
 static bool operation(weir__ledger *self, const weir__ledger_holder *host,
-                      uint64_t id, const char *what, const weir__ledger_access *accesses,
-                      size_t count)
+                      uint64_t id, const char *what,
+                      const weir__ledger_access *accesses, size_t count)
 {
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
     if (!stream_advance(self, stream, host, true))
