@@ -172,6 +172,7 @@ weir_status weir__order_add_stream(weir__order *order, weir_stream stream,
     }
     if (is_known)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the stream is known already");
+    (void)weir__clocks_stock(order); /* the next call may be a free, which cannot */
     return WEIR_OK;
 }
 
@@ -248,6 +249,13 @@ static weir_status capture_add(weir__order *order, weir_stream stream, uint64_t 
     return WEIR_OK;
 }
 
+static void capture_drop(weir__order *order, uint64_t id)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock_drop(order, weir__clock_find(order, id));
+    weir__mutex_unlock(&order->lock);
+}
+
 weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
                                       uint64_t *out)
 {
@@ -256,16 +264,19 @@ weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
     if (weir__stream_of(stream) == WEIR_STREAM_LEGACY)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the legacy stream is never captured");
     uint64_t capture_id, adopted_id;
-    weir_status status = weir__order_clock(order, stream, &id);
-    if (status == WEIR_OK)
-        status = capture_add(order, stream, &capture_id);
+    weir_status status = capture_add(order, stream, &capture_id);
     if (status != WEIR_OK)
         return status;
     status = capture_add(order, stream, &adopted_id);
     if (status != WEIR_OK) {
-        weir__mutex_lock(&order->lock);
-        weir__clock_drop(order, weir__clock_find(order, capture_id));
-        weir__mutex_unlock(&order->lock);
+        capture_drop(order, capture_id);
+        return status;
+    }
+    /* Last, for stocking may drop the clock of an idle stream. */
+    status = weir__order_clock(order, stream, &id);
+    if (status != WEIR_OK) {
+        capture_drop(order, capture_id);
+        capture_drop(order, adopted_id);
         return status;
     }
 

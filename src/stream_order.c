@@ -213,13 +213,23 @@ weir_status weir__record_locked(weir__order *order, weir__clock *clock)
     return WEIR_OK;
 }
 
+/* Whether marks of `clock` get their event at once. On the legacy stream that would
+ * be a barrier for all blocking streams, at every free: where there are any, it gets
+ * one only when a non-blocking stream asks. */
+static bool closes_at_once(const weir__order *order, const weir__clock *clock)
+{
+    if (clock->kind == WEIR__CLOCK_CAPTURE || clock->retired || clock->capture != 0)
+        return false;
+    if (clock->kind == WEIR__CLOCK_LEGACY && order->blocking > 0)
+        return false;
+    return clock_is_transient(clock) || order->eager || order->live > 1;
+}
+
 weir_status weir__order_close(weir__order *order, uint64_t id)
 {
     weir__mutex_lock(&order->lock);
     weir__clock *clock = weir__clock_find(order, id);
-    bool needed = clock != NULL && clock->kind != WEIR__CLOCK_CAPTURE &&
-                  !clock->retired && clock->capture == 0 &&
-                  (clock_is_transient(clock) || order->eager || order->live > 1);
+    bool needed = clock != NULL && closes_at_once(order, clock);
     weir_status status = needed ? weir__record_locked(order, clock) : WEIR_OK;
     weir__mutex_unlock(&order->lock);
     return status;
@@ -304,15 +314,21 @@ static weir_status meet_stream(weir__order *order, weir_stream stream, uint64_t 
     return WEIR_OK;
 }
 
+static uint64_t id_of_met(weir__order *order, weir_stream stream)
+{
+    weir__mutex_lock(&order->lock);
+    const weir__clock *clock = weir__find_stream(order, stream);
+    uint64_t id = clock != NULL ? id_in_capture(clock) : 0;
+    weir__mutex_unlock(&order->lock);
+    return id;
+}
+
 /* As weir__order_clock, without allocating; *out is 0 where that would be needed. */
 static weir_status clock_of(weir__order *order, weir_stream stream, uint64_t *out)
 {
     stream = weir__stream_of(stream);
-    weir__mutex_lock(&order->lock);
-    const weir__clock *clock = weir__find_stream(order, stream);
-    *out = clock != NULL ? id_in_capture(clock) : 0;
-    weir__mutex_unlock(&order->lock);
-    return clock != NULL ? WEIR_OK : meet_stream(order, stream, out);
+    *out = id_of_met(order, stream);
+    return *out != 0 ? WEIR_OK : meet_stream(order, stream, out);
 }
 
 /* No driver call tells about a stream of which only the handle is known, but those in
@@ -330,13 +346,19 @@ static bool unknown_is_captured(weir__order *order, weir_stream stream)
 
 weir_status weir__order_clock(weir__order *order, weir_stream stream, uint64_t *out)
 {
+    stream = weir__stream_of(stream);
     *out = 0;
+    weir_status status = weir__order_stock(order);
+    if (status == WEIR_OK)
+        *out = id_of_met(order, stream);
+    if (status != WEIR_OK || *out != 0)
+        return status;
     while (*out == 0) { /* as long as other threads take the spare clock in between */
-        weir_status status = weir__order_stock(order);
-        if (status == WEIR_OK)
-            status = clock_of(order, stream, out);
-        if (status != WEIR_OK)
-            return status;
+        status = meet_stream(order, stream, out);
+        /* For the next call, which may be a free on a stream that nobody has seen. */
+        weir_status stocked = weir__clocks_stock(order);
+        if (status != WEIR_OK || (*out == 0 && stocked != WEIR_OK))
+            return status != WEIR_OK ? status : stocked;
     }
     return WEIR_OK;
 }
