@@ -388,6 +388,14 @@ static bool leaf_deallocate(void *context, weir_stream stream,
     return true;
 }
 
+/* Whatever this thread knows to be done is so for who frees the block in the end. */
+static void tell_what_is_done(const leaf *self)
+{
+    const weir__device_ops *ops = self->device->ops;
+    if (ops->note_done != NULL)
+        ops->note_done(self->device->self, 0, NULL);
+}
+
 static bool leaf_deallocate_after(void *context, void *ptr, size_t bytes,
                                   size_t alignment, const weir_point *points,
                                   size_t count)
@@ -397,6 +405,7 @@ static bool leaf_deallocate_after(void *context, void *ptr, size_t bytes,
     if (block == NULL)
         return false;
     weir__kept_mark_behind(block, order_of(self), points, count);
+    tell_what_is_done(self);
     keep(self, block);
     return true;
 }
