@@ -56,78 +56,67 @@ bool has_run(work_log *log, char name)
     return strchr(have, name) != NULL;
 }
 
-void must_run_in_order(work_log *log, char first, char second)
-{
-    char have[WORK_LOG_MAX + 1];
-    names_read(log, have);
-    const char *one = strchr(have, first);
-    const char *two = strchr(have, second);
-    if (one == NULL || (two != NULL && two < one))
-        fprintf(stderr, "  ran \"%s\": '%c' is not before '%c'\n", have, first, second);
-    must(one != NULL && (two == NULL || one < two));
-}
-
-weir_event make_event(weir_device *device)
+weir_event raw_event(weir_device *device)
 {
     weir_event event;
     must_ok(weir__event_create(device, &event));
     return event;
 }
 
-void end_event(weir_device *device, weir_event event)
+void raw_event_end(weir_device *device, weir_event event)
 {
     must_ok(weir__event_destroy(device, event));
 }
 
-void record(weir_device *device, weir_event event, weir_stream stream)
+void raw_record(weir_device *device, weir_event event, weir_stream stream)
 {
     must_ok(weir__event_record(device, event, stream));
 }
 
-void wait_event(weir_device *device, weir_stream stream, weir_event event)
+void raw_wait_event(weir_device *device, weir_stream stream, weir_event event)
 {
     must_ok(weir__stream_wait_event(device, stream, event));
 }
 
-bool event_is_done(weir_device *device, weir_event event)
+bool raw_event_is_done(weir_device *device, weir_event event)
 {
     bool done;
     must_ok(weir__event_query(device, event, &done));
     return done;
 }
 
-void sync_stream(weir_device *device, weir_stream stream)
+void raw_sync_stream(weir_device *device, weir_stream stream)
 {
     must_ok(weir__stream_sync(device, stream));
 }
 
-uint64_t stall(weir_device *device, weir_stream stream)
+uint64_t raw_stall(weir_device *device, weir_stream stream)
 {
     uint64_t gate;
     must_ok(weir_emulated_stall(device, stream, &gate));
     return gate;
 }
 
-void open_gate(weir_device *device, uint64_t gate)
+void raw_open_gate(weir_device *device, uint64_t gate)
 {
     must_ok(weir_emulated_open_gate(device, gate));
 }
 
-uint64_t id_of(weir_device *device, weir_stream stream)
+uint64_t raw_id_of(weir_device *device, weir_stream stream)
 {
     uint64_t id;
     must_ok(weir__stream_get_id(device, stream, &id));
     return id;
 }
 
-weir_stream make_raw(weir_device *device, weir_stream_kind kind)
+weir_stream raw_stream(weir_device *device, weir_stream_kind kind)
 {
     weir_stream stream;
     must_ok(weir_emulated_stream_create(device, kind, &stream));
     return stream;
 }
 
-void end_raw(weir_device *device, weir_stream stream)
+void raw_stream_end(weir_device *device, weir_stream stream)
 {
     must_ok(weir_emulated_stream_destroy(device, stream));
 }

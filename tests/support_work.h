@@ -29,21 +29,18 @@ weir_status work_try_put(weir_device *device, weir_stream stream, work_log *log,
 /* Claims that exactly these have run, in this order. */
 void must_have_run(work_log *log, const char *names);
 bool has_run(work_log *log, char name);
-/* Claims that `first` has run, and before `second`, if that has run. */
-void must_run_in_order(work_log *log, char first, char second);
-
 /* The primitives, which must succeed. */
-weir_event make_event(weir_device *device);
-void end_event(weir_device *device, weir_event event);
-void record(weir_device *device, weir_event event, weir_stream stream);
-void wait_event(weir_device *device, weir_stream stream, weir_event event);
-bool event_is_done(weir_device *device, weir_event event);
-void sync_stream(weir_device *device, weir_stream stream);
-uint64_t stall(weir_device *device, weir_stream stream);
-void open_gate(weir_device *device, uint64_t gate);
-uint64_t id_of(weir_device *device, weir_stream stream);
+weir_event raw_event(weir_device *device);
+void raw_event_end(weir_device *device, weir_event event);
+void raw_record(weir_device *device, weir_event event, weir_stream stream);
+void raw_wait_event(weir_device *device, weir_stream stream, weir_event event);
+bool raw_event_is_done(weir_device *device, weir_event event);
+void raw_sync_stream(weir_device *device, weir_stream stream);
+uint64_t raw_stall(weir_device *device, weir_stream stream);
+void raw_open_gate(weir_device *device, uint64_t gate);
+uint64_t raw_id_of(weir_device *device, weir_stream stream);
 /* A stream that the library does not know. */
-weir_stream make_raw(weir_device *device, weir_stream_kind kind);
-void end_raw(weir_device *device, weir_stream stream);
+weir_stream raw_stream(weir_device *device, weir_stream_kind kind);
+void raw_stream_end(weir_device *device, weir_stream stream);
 
 #endif

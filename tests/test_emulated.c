@@ -1,5 +1,5 @@
-/* test_emulated.c - the emulated device's memory: where it can be touched, who may reach
- * it, what runs out; and copies, fills and kernels on it. */
+/* test_emulated.c - the emulated device's memory: where it can be touched, who may
+ * reach it, what runs out; and copies, fills and kernels on it. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,8 +72,9 @@ static void memory_is_not_inherited_by_a_fork(void **state)
     pid_t child = fork();
     must(child >= 0);
     if (child == 0) {
+        uint64_t gate;
         bool forked = weir_device_sync(device) == WEIR_FORKED &&
-                      weir_emulated_stall(device, NULL, &(uint64_t){ 0 }) == WEIR_FORKED;
+                      weir_emulated_stall(device, NULL, &gate) == WEIR_FORKED;
         weir_device_unref(device);
         _exit(forked && !can_touch(view) ? 0 : 1);
     }
@@ -103,16 +104,16 @@ static void bytes_go_through(weir_device *device)
     const weir_emulated_range ranges[] = {
         { a, bytes, WEIR_EMULATED_READ }, { b, bytes, WEIR_EMULATED_WRITE }
     };
-    weir_stream stream = make_raw(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream stream = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
     must_ok(weir__fill(device, stream, a, 7, bytes));
     must_ok(weir__copy(device, stream, a + 1000, in, sizeof in));
     must_ok(weir_emulated_launch(device, stream, add_one, &bytes, ranges, 2));
     must_ok(weir__copy(device, stream, out, b + 1000 - 1, sizeof out));
-    sync_stream(device, stream);
+    raw_sync_stream(device, stream);
     must_equal(out[0], 8);
     for (size_t i = 1; i < sizeof out; i++)
         must_equal(out[i], (unsigned char)((i - 1) * 3 + 1));
-    end_raw(device, stream);
+    raw_stream_end(device, stream);
     end_memory(device, a);
     end_memory(device, b);
 }

@@ -11,20 +11,20 @@ static void fault_strikes_the_nth_call_once(void **state)
 {
     (void)state;
     weir_device *device = open_stepped(0);
-    weir_event event = make_event(device);
+    weir_event event = raw_event(device);
     bool done;
     plan_fault(device, "event_record", 3, false, WEIR_DEVICE_ERROR);
-    record(device, event, NULL);
+    raw_record(device, event, NULL);
     must_ok(weir__event_query(device, event, &done)); /* another kind: not counted */
-    record(device, event, NULL);
+    raw_record(device, event, NULL);
     must_answer(WEIR_DEVICE_ERROR, weir__event_record(device, event, NULL));
     must(strstr(weir_last_error().message, "event_record") != NULL);
     must(weir_last_error().native_code != 0);
-    record(device, event, NULL);
+    raw_record(device, event, NULL);
     must_equal(weir_emulated_fault_calls(device), 4);
     must_ok(weir_emulated_set_fault(device, NULL));
     must_equal(weir_emulated_fault_calls(device), 0);
-    end_event(device, event);
+    raw_event_end(device, event);
     close_emulated(device);
 }
 
@@ -38,7 +38,8 @@ static void fault_can_last(void **state)
     must_ok(weir_emulated_set_fault(device, &fault));
     must_ok(weir_device_memory(device, &free_bytes, &total));
     for (int i = 0; i < 3; i++) {
-        must_answer(WEIR_OUT_OF_MEMORY, weir_device_memory(device, &free_bytes, &total));
+        must_answer(WEIR_OUT_OF_MEMORY,
+                    weir_device_memory(device, &free_bytes, &total));
         must_equal(weir_last_error().native_code, 2);
     }
     must_answer(WEIR_OUT_OF_MEMORY, weir__device_sync(device));
@@ -50,7 +51,7 @@ static void fault_can_last(void **state)
 static uint32_t faults_of(uint64_t seed, double probability)
 {
     weir_device *device = open_stepped(seed);
-    weir_event event = make_event(device);
+    weir_event event = raw_event(device);
     weir_emulated_fault fault = { .struct_size = sizeof fault,
                                   .probability = probability };
     uint32_t struck = 0;
@@ -59,7 +60,7 @@ static uint32_t faults_of(uint64_t seed, double probability)
     for (int i = 0; i < 32; i++)
         struck = struck << 1 | (weir__event_query(device, event, &done) != WEIR_OK);
     must_ok(weir_emulated_set_fault(device, NULL));
-    end_event(device, event);
+    raw_event_end(device, event);
     close_emulated(device);
     return struck;
 }
@@ -118,12 +119,12 @@ static void lost(weir_emulated_scheduler scheduler)
 {
     static work_log log;
     weir_device *device = open_emulated(scheduler, 3);
-    weir_stream stream = make_raw(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream stream = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
     weir_device_properties about = { .struct_size = sizeof about };
     void *ptr = NULL;
     bool done;
     work_log_begin(&log);
-    uint64_t gate = stall(device, stream);
+    uint64_t gate = raw_stall(device, stream);
     work_put(device, stream, &log, 'a');
     plan_fault(device, "malloc", 1, false, WEIR_DEVICE_LOST);
     must_answer(WEIR_DEVICE_LOST, weir__malloc(device, 100, &ptr));
@@ -135,7 +136,7 @@ static void lost(weir_emulated_scheduler scheduler)
     must_answer(WEIR_DEVICE_LOST, weir_emulated_stall(device, NULL, &no_gate));
     must_ok(weir_device_get_properties(device, &about));
     must(about.lost);
-    open_gate(device, gate);
+    raw_open_gate(device, gate);
     close_anyhow(device);
     must_have_run(&log, ""); /* what was left is dropped */
 }
@@ -155,8 +156,8 @@ static void captured_work_is_counted_and_not_run(void **state)
     (void)state;
     static work_log log;
     weir_device *device = open_stepped(0);
-    weir_stream stream = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    weir_event event = make_event(device);
+    weir_stream stream = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_event event = raw_event(device);
     size_t captured = 0;
     bool capturing = true;
     void *ptr;
@@ -166,24 +167,24 @@ static void captured_work_is_counted_and_not_run(void **state)
     must_ok(weir_emulated_capture_begin(device, stream));
     must_answer(WEIR_DEVICE_ERROR, weir_emulated_capture_begin(device, stream));
     must_ok(weir__stream_is_capturing(device, stream, &capturing));
-    must(capturing && id_of(device, stream) != 0);
+    must(capturing && raw_id_of(device, stream) != 0);
     work_put(device, stream, &log, 'a');
     must_ok(weir__malloc(device, 64, &ptr));
     must_ok(weir__fill(device, stream, ptr, 1, 64));
     must_ok(weir__free(device, ptr));
-    record(device, event, stream);
-    wait_event(device, stream, event);
+    raw_record(device, event, stream);
+    raw_wait_event(device, stream, event);
     must_ok(weir_emulated_capture_end(device, stream, &captured));
     must_equal(captured, 4);
     must_answer(WEIR_DEVICE_ERROR, weir_emulated_capture_end(device, stream, NULL));
 
     bool done;
     must_answer(WEIR_DEVICE_ERROR, weir__event_query(device, event, &done));
-    record(device, event, stream); /* outside of a capture: an event as any other */
+    raw_record(device, event, stream); /* outside of a capture: an event as any other */
     must_ok(weir__event_sync(device, event));
     must_have_run(&log, "");
-    end_event(device, event);
-    end_raw(device, stream);
+    raw_event_end(device, event);
+    raw_stream_end(device, stream);
     close_emulated(device);
 }
 
@@ -261,23 +262,23 @@ static void spoil_by(spoiler spoil)
 {
     static work_log log;
     weir_device *device = open_stepped(0);
-    weir_stream stream = make_raw(device, WEIR_STREAM_BLOCKING);
-    weir_event captured = make_event(device), other = make_event(device);
+    weir_stream stream = raw_stream(device, WEIR_STREAM_BLOCKING);
+    weir_event captured = raw_event(device), other = raw_event(device);
     size_t count = 1;
     work_log_begin(&log);
-    record(device, other, WEIR_STREAM_PER_THREAD);
+    raw_record(device, other, WEIR_STREAM_PER_THREAD);
     must_ok(weir_emulated_capture_begin(device, stream));
-    record(device, captured, stream);
+    raw_record(device, captured, stream);
     must_answer(WEIR_DEVICE_ERROR, spoil(device, stream, captured, other));
     must(weir_last_error().native_code >= 900);
     must_answer(WEIR_DEVICE_ERROR, work_try_put(device, stream, &log, 'a'));
     must_answer(WEIR_DEVICE_ERROR, weir_emulated_capture_end(device, stream, &count));
     must_equal(count, 0);
-    sync_stream(device, stream); /* and then it is a stream again */
+    raw_sync_stream(device, stream); /* and then it is a stream again */
     must_ok(weir__device_sync(device));
-    end_event(device, captured);
-    end_event(device, other);
-    end_raw(device, stream);
+    raw_event_end(device, captured);
+    raw_event_end(device, other);
+    raw_stream_end(device, stream);
     close_emulated(device);
 }
 
@@ -297,24 +298,24 @@ static void captures_of_non_blocking_streams_bear_the_legacy_one(void **state)
     (void)state;
     static work_log log;
     weir_device *device = open_stepped(0);
-    weir_stream stream = make_raw(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream stream = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
     size_t captured;
     work_log_begin(&log);
     must_ok(weir_emulated_capture_begin(device, stream));
     work_put(device, NULL, &log, 'l');
-    sync_stream(device, NULL);
+    raw_sync_stream(device, NULL);
     must_have_run(&log, "l");
     must_ok(weir_emulated_capture_end(device, stream, &captured));
     must_ok(weir_emulated_capture_begin(device, stream));
-    end_raw(device, stream);
+    raw_stream_end(device, stream);
     must_ok(weir__device_sync(device));
     close_emulated(device);
 }
 
 /* ---- host memory ---- */
 
-static weir_status touch_everything(weir_device *device, work_log *log, weir_event event,
-                                    void *ptr)
+static weir_status touch_everything(weir_device *device, work_log *log,
+                                    weir_event event, void *ptr)
 {
     weir_stream stream;
     weir_status status = weir_emulated_stream_create(device, WEIR_STREAM_BLOCKING,
@@ -328,7 +329,7 @@ static weir_status touch_everything(weir_device *device, work_log *log, weir_eve
         status = work_try_put(device, NULL, log, 'a');
     if (status == WEIR_OK)
         status = weir__fill(device, stream, ptr, 1, 100);
-    end_raw(device, stream);
+    raw_stream_end(device, stream);
     return status;
 }
 
@@ -346,7 +347,7 @@ static void calls_survive_every_host_failure(void **state)
             weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
             options.emulated = &emulated;
             weir_device *device = open_with("emulated:0", &options);
-            weir_event event = make_event(device);
+            weir_event event = raw_event(device);
             void *ptr;
             work_log_begin(&log);
             must_ok(weir__malloc(device, 100, &ptr));
@@ -358,7 +359,7 @@ static void calls_survive_every_host_failure(void **state)
             must_ok(weir__device_sync(device));
             must_have_run(&log, status == WEIR_OK || has_run(&log, 'a') ? "a" : "");
             must_ok(weir__free(device, ptr));
-            end_event(device, event);
+            raw_event_end(device, event);
             close_emulated(device);
         }
     }

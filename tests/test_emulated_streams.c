@@ -23,12 +23,12 @@ static void on_both(void (*test)(weir_device *device, work_log *log))
 
 static void in_order(weir_device *device, work_log *log)
 {
-    weir_stream a = make_raw(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream a = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
     for (char name = 'a'; name <= 'j'; name++)
         work_put(device, a, log, name);
-    sync_stream(device, a);
+    raw_sync_stream(device, a);
     must_have_run(log, "abcdefghij");
-    end_raw(device, a);
+    raw_stream_end(device, a);
 }
 
 static void stream_runs_in_order(void **state)
@@ -52,33 +52,33 @@ static void stepped_work_runs_only_while_the_host_waits(void **state)
     must_ok(weir_emulated_step(device, &ran));
     must(ran);
     must_have_run(&log, "a");
-    sync_stream(device, NULL);
+    raw_sync_stream(device, NULL);
     must_have_run(&log, "ab");
     close_emulated(device);
 }
 
 static void event_carries_order(weir_device *device, work_log *log)
 {
-    weir_stream a = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    weir_stream b = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    weir_event event = make_event(device);
-    must(event_is_done(device, event));   /* never recorded */
-    wait_event(device, b, event);         /* no wait */
-    uint64_t gate = stall(device, a);
+    weir_stream a = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream b = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_event event = raw_event(device);
+    must(raw_event_is_done(device, event));   /* never recorded */
+    raw_wait_event(device, b, event);         /* no wait */
+    uint64_t gate = raw_stall(device, a);
     work_put(device, a, log, 'a');
-    record(device, event, a);
-    wait_event(device, b, event);
+    raw_record(device, event, a);
+    raw_wait_event(device, b, event);
     work_put(device, b, log, 'b');
-    must(!event_is_done(device, event));
+    must(!raw_event_is_done(device, event));
     must_have_run(log, "");
-    open_gate(device, gate);
-    sync_stream(device, b);
+    raw_open_gate(device, gate);
+    raw_sync_stream(device, b);
     must_have_run(log, "ab");
     must_ok(weir__event_sync(device, event));
-    must(event_is_done(device, event));
-    end_event(device, event);
-    end_raw(device, a);
-    end_raw(device, b);
+    must(raw_event_is_done(device, event));
+    raw_event_end(device, event);
+    raw_stream_end(device, a);
+    raw_stream_end(device, b);
 }
 
 static void event_orders_streams(void **state)
@@ -91,34 +91,34 @@ static void event_orders_streams(void **state)
  * same for an event that is destroyed after the wait was put. */
 static void moved_event(weir_device *device, work_log *log)
 {
-    weir_stream a = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    weir_stream b = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    weir_event event = make_event(device);
-    uint64_t first = stall(device, a);
+    weir_stream a = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream b = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_event event = raw_event(device);
+    uint64_t first = raw_stall(device, a);
     work_put(device, a, log, 'a');
-    record(device, event, a);
-    wait_event(device, b, event);
+    raw_record(device, event, a);
+    raw_wait_event(device, b, event);
     work_put(device, b, log, 'b');
-    uint64_t second = stall(device, a);
-    record(device, event, a);
+    uint64_t second = raw_stall(device, a);
+    raw_record(device, event, a);
     must_have_run(log, "");
-    open_gate(device, first);
-    sync_stream(device, b);
+    raw_open_gate(device, first);
+    raw_sync_stream(device, b);
     must_have_run(log, "ab");
-    must(!event_is_done(device, event));
+    must(!raw_event_is_done(device, event));
 
-    wait_event(device, b, event);
+    raw_wait_event(device, b, event);
     work_put(device, b, log, 'c');
-    end_event(device, event);
+    raw_event_end(device, event);
     bool done;
     must_ok(weir__stream_query(device, b, &done));
     must(!done);
     must_answer(WEIR_DEVICE_ERROR, weir__event_query(device, event, &done));
-    open_gate(device, second);
-    sync_stream(device, b);
+    raw_open_gate(device, second);
+    raw_sync_stream(device, b);
     must_have_run(log, "abc");
-    end_raw(device, a);
-    end_raw(device, b);
+    raw_stream_end(device, a);
+    raw_stream_end(device, b);
 }
 
 static void waits_keep_where_the_event_was(void **state)
@@ -131,31 +131,31 @@ static void waits_keep_where_the_event_was(void **state)
 
 static void legacy_is_a_barrier(weir_device *device, work_log *log)
 {
-    weir_stream a = make_raw(device, WEIR_STREAM_BLOCKING);
-    weir_stream b = make_raw(device, WEIR_STREAM_BLOCKING);
-    weir_stream free = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    uint64_t gate = stall(device, a);
+    weir_stream a = raw_stream(device, WEIR_STREAM_BLOCKING);
+    weir_stream b = raw_stream(device, WEIR_STREAM_BLOCKING);
+    weir_stream free = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    uint64_t gate = raw_stall(device, a);
     work_put(device, a, log, 'a');
     work_put(device, NULL, log, 'l');
     work_put(device, b, log, 'b');
     work_put(device, free, log, 'f');
-    sync_stream(device, free);
+    raw_sync_stream(device, free);
     must_have_run(log, "f"); /* b waits for l, and l for a */
-    open_gate(device, gate);
-    sync_stream(device, b);
+    raw_open_gate(device, gate);
+    raw_sync_stream(device, b);
     must_have_run(log, "falb");
 
-    gate = stall(device, free);
+    gate = raw_stall(device, free);
     work_put(device, free, log, 'F');
     work_put(device, WEIR_STREAM_LEGACY, log, 'L');
-    sync_stream(device, WEIR_STREAM_LEGACY);
+    raw_sync_stream(device, WEIR_STREAM_LEGACY);
     must_have_run(log, "falbL");
-    open_gate(device, gate);
+    raw_open_gate(device, gate);
     must_ok(weir__device_sync(device));
     must_have_run(log, "falbLF");
-    end_raw(device, a);
-    end_raw(device, b);
-    end_raw(device, free);
+    raw_stream_end(device, a);
+    raw_stream_end(device, b);
+    raw_stream_end(device, free);
 }
 
 static void legacy_and_blocking_streams_wait_for_each_other(void **state)
@@ -168,23 +168,23 @@ static void legacy_and_blocking_streams_wait_for_each_other(void **state)
  * destroyed blocking stream still counts while it has work. */
 static void markers_are_operations(weir_device *device, work_log *log)
 {
-    weir_stream a = make_raw(device, WEIR_STREAM_BLOCKING);
-    weir_stream b = make_raw(device, WEIR_STREAM_BLOCKING);
-    weir_event event = make_event(device);
-    uint64_t gate = stall(device, a);
+    weir_stream a = raw_stream(device, WEIR_STREAM_BLOCKING);
+    weir_stream b = raw_stream(device, WEIR_STREAM_BLOCKING);
+    weir_event event = raw_event(device);
+    uint64_t gate = raw_stall(device, a);
     work_put(device, a, log, 'a');
-    end_raw(device, a);
-    record(device, event, NULL);
+    raw_stream_end(device, a);
+    raw_record(device, event, NULL);
     work_put(device, b, log, 'b');
-    must(!event_is_done(device, event));
+    must(!raw_event_is_done(device, event));
     must_have_run(log, "");
-    open_gate(device, gate);
+    raw_open_gate(device, gate);
     must_ok(weir__event_sync(device, event));
     must(has_run(log, 'a'));
-    sync_stream(device, b);
+    raw_sync_stream(device, b);
     must_have_run(log, "ab");
-    end_event(device, event);
-    end_raw(device, b);
+    raw_event_end(device, event);
+    raw_stream_end(device, b);
 }
 
 static void records_on_the_legacy_stream_are_barriers(void **state)
@@ -204,11 +204,11 @@ static void *use_own_stream(void *argument)
 {
     own_stream_user *self = argument;
     bool blocking = false;
-    self->id = id_of(self->device, WEIR_STREAM_PER_THREAD);
-    must_equal(self->id, id_of(self->device, WEIR_STREAM_PER_THREAD));
+    self->id = raw_id_of(self->device, WEIR_STREAM_PER_THREAD);
+    must_equal(self->id, raw_id_of(self->device, WEIR_STREAM_PER_THREAD));
     must_ok(weir__stream_get_flags(self->device, WEIR_STREAM_PER_THREAD, &blocking));
     must(blocking);
-    self->gate = stall(self->device, WEIR_STREAM_PER_THREAD);
+    self->gate = raw_stall(self->device, WEIR_STREAM_PER_THREAD);
     work_put(self->device, WEIR_STREAM_PER_THREAD, self->log, 't');
     return NULL;
 }
@@ -219,13 +219,13 @@ static void own_streams(weir_device *device, work_log *log)
     own_stream_user other = { device, log, 0, 0 };
     must(pthread_create(&thread, NULL, use_own_stream, &other) == 0);
     pthread_join(thread, NULL);
-    must(other.id != id_of(device, WEIR_STREAM_PER_THREAD));
-    must(id_of(device, NULL) != id_of(device, WEIR_STREAM_PER_THREAD));
+    must(other.id != raw_id_of(device, WEIR_STREAM_PER_THREAD));
+    must(raw_id_of(device, NULL) != raw_id_of(device, WEIR_STREAM_PER_THREAD));
 
     work_put(device, WEIR_STREAM_PER_THREAD, log, 'm');
-    sync_stream(device, WEIR_STREAM_PER_THREAD); /* not held by the other's gate */
+    raw_sync_stream(device, WEIR_STREAM_PER_THREAD); /* not held by the other's gate */
     must_have_run(log, "m");
-    open_gate(device, other.gate); /* the thread has ended, its work has not */
+    raw_open_gate(device, other.gate); /* the thread has ended, its work has not */
     must_ok(weir__device_sync(device));
     must_have_run(log, "mt");
 }
@@ -244,47 +244,48 @@ static void wait_at_a_closed_gate_is_told(void **state)
     static work_log log;
     weir_device *device = open_stepped(3);
     work_log_begin(&log);
-    weir_stream a = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    weir_stream b = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    weir_event event = make_event(device);
-    uint64_t gate = stall(device, a);
-    record(device, event, a);
-    wait_event(device, b, event);
+    weir_stream a = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream b = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_event event = raw_event(device);
+    uint64_t gate = raw_stall(device, a);
+    raw_record(device, event, a);
+    raw_wait_event(device, b, event);
     work_put(device, b, &log, 'b');
 
     char words[100];
     must_answer(WEIR_DEVICE_ERROR, weir__stream_sync(device, b));
-    snprintf(words, sizeof words, "waits for stream %u", (unsigned)id_of(device, b));
+    snprintf(words, sizeof words, "waits for stream %u",
+             (unsigned)raw_id_of(device, b));
     must(strstr(weir_last_error().message, "deadlock") != NULL);
     must(strstr(weir_last_error().message, words) != NULL);
     snprintf(words, sizeof words, "gate %u, at which stream %u waits", (unsigned)gate,
-             (unsigned)id_of(device, a));
+             (unsigned)raw_id_of(device, a));
     must(strstr(weir_last_error().message, words) != NULL);
     must_answer(WEIR_DEVICE_ERROR, weir__event_sync(device, event));
     must_answer(WEIR_DEVICE_ERROR, weir__device_sync(device));
 
-    open_gate(device, gate);
-    open_gate(device, gate); /* once more does nothing */
-    sync_stream(device, b);
+    raw_open_gate(device, gate);
+    raw_open_gate(device, gate); /* once more does nothing */
+    raw_sync_stream(device, b);
     must_have_run(&log, "b");
-    end_event(device, event);
-    end_raw(device, a);
-    end_raw(device, b);
+    raw_event_end(device, event);
+    raw_stream_end(device, a);
+    raw_stream_end(device, b);
     close_emulated(device);
 }
 
 /* Closing opens all gates and runs what is left, wherever it is. */
 static void left_behind(weir_device *device, work_log *log)
 {
-    weir_stream a = make_raw(device, WEIR_STREAM_BLOCKING);
-    (void)stall(device, a);
+    weir_stream a = raw_stream(device, WEIR_STREAM_BLOCKING);
+    (void)raw_stall(device, a);
     work_put(device, a, log, 'a');
     work_put(device, NULL, log, 'l');
-    end_raw(device, a);
-    weir_stream b = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    weir_event event = make_event(device);
-    record(device, event, NULL);
-    wait_event(device, b, event);
+    raw_stream_end(device, a);
+    weir_stream b = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_event event = raw_event(device);
+    raw_record(device, event, NULL);
+    raw_wait_event(device, b, event);
     work_put(device, b, log, 'b');
 }
 
@@ -310,14 +311,14 @@ static void schedule_of(uint64_t seed, work_log *log)
     weir_stream streams[3];
     work_log_begin(log);
     for (int i = 0; i < 3; i++)
-        streams[i] = make_raw(device, WEIR_STREAM_NON_BLOCKING);
+        streams[i] = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
     for (int i = 0; i < 30; i++)
         work_put(device, streams[i % 3], log, (char)('a' + i % 3));
     bool done;
     must_ok(weir__stream_query(device, streams[0], &done));
     must_ok(weir__device_sync(device));
     for (int i = 0; i < 3; i++)
-        end_raw(device, streams[i]);
+        raw_stream_end(device, streams[i]);
     close_emulated(device);
 }
 
@@ -361,8 +362,8 @@ static void chooser_takes_the_place_of_the_seed(void **state)
     weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
     options.emulated = &emulated;
     weir_device *device = open_with("emulated:0", &options);
-    weir_stream a = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    weir_stream b = make_raw(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream a = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream b = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
     work_log_begin(&log);
     work_put(device, a, &log, 'a');
     work_put(device, a, &log, 'a');
@@ -371,8 +372,8 @@ static void chooser_takes_the_place_of_the_seed(void **state)
     must_ok(weir__device_sync(device));
     must_have_run(&log, "bbaa");
     must_equal(asked, 2); /* with one stream left there is nothing to choose */
-    end_raw(device, a);
-    end_raw(device, b);
+    raw_stream_end(device, a);
+    raw_stream_end(device, b);
     close_emulated(device);
 }
 
@@ -403,15 +404,15 @@ static void stepped_device_bounds_what_is_pending(void **state)
 {
     (void)state;
     weir_device *device = open_stepped(1);
-    weir_event event = make_event(device);
-    weir_stream stream = make_raw(device, WEIR_STREAM_NON_BLOCKING);
+    weir_event event = raw_event(device);
+    weir_stream stream = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
     size_t live = weir__host_live();
     for (int i = 0; i < 100000; i++)
-        record(device, event, stream);
+        raw_record(device, event, stream);
     must(weir__host_live() < live + 5000);
-    sync_stream(device, stream);
-    end_event(device, event);
-    end_raw(device, stream);
+    raw_sync_stream(device, stream);
+    raw_event_end(device, event);
+    raw_stream_end(device, stream);
     close_emulated(device);
 }
 
@@ -419,31 +420,31 @@ static void stepped_device_bounds_what_is_pending(void **state)
 
 static void handles(weir_device *device, work_log *log)
 {
-    weir_stream a = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    uint64_t id = id_of(device, a);
-    uint64_t gate = stall(device, a);
+    weir_stream a = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    uint64_t id = raw_id_of(device, a);
+    uint64_t gate = raw_stall(device, a);
     work_put(device, a, log, 'a');
-    end_raw(device, a);
+    raw_stream_end(device, a);
     uint64_t other;
     must_answer(WEIR_DEVICE_ERROR, weir__stream_get_id(device, a, &other));
     must_equal(weir_last_error().native_code, 400);
     must_answer(WEIR_DEVICE_ERROR, work_try_put(device, a, log, 'x'));
 
-    weir_stream b = make_raw(device, WEIR_STREAM_BLOCKING);
+    weir_stream b = raw_stream(device, WEIR_STREAM_BLOCKING);
     bool blocking = false, done = false;
     must(a == b);
-    must(id_of(device, b) > id);
+    must(raw_id_of(device, b) > id);
     must_ok(weir__stream_get_flags(device, b, &blocking));
     must(blocking);
     while (!done) /* what the handle's first stream still has to do is not asked */
         must_ok(weir__stream_query(device, b, &done));
     work_put(device, b, log, 'b');
-    sync_stream(device, b);
+    raw_sync_stream(device, b);
     must_have_run(log, "b");
-    open_gate(device, gate);
+    raw_open_gate(device, gate);
     must_ok(weir__device_sync(device));
     must_have_run(log, "ba");
-    end_raw(device, b);
+    raw_stream_end(device, b);
 }
 
 static void handles_are_reused_at_once(void **state)
@@ -457,7 +458,7 @@ static void handles_that_never_were_are_refused(void **state)
     (void)state;
     weir_device *device = open_stepped(0);
     weir_device *other = open_with("emulated:1", NULL);
-    weir_stream theirs = make_raw(other, WEIR_STREAM_BLOCKING);
+    weir_stream theirs = raw_stream(other, WEIR_STREAM_BLOCKING);
     uint64_t words[16] = { 0 };
     uint64_t id;
     bool done;
@@ -468,10 +469,10 @@ static void handles_that_never_were_are_refused(void **state)
                 weir__stream_get_id(device, (weir_stream)(void *)words, &id));
     must_answer(WEIR_DEVICE_ERROR,
                 weir__event_query(device, (weir_event)(void *)words, &done));
-    weir_event event = make_event(other);
+    weir_event event = raw_event(other);
     must_answer(WEIR_DEVICE_ERROR, weir__stream_wait_event(device, NULL, event));
-    end_event(other, event);
-    end_raw(other, theirs);
+    raw_event_end(other, event);
+    raw_stream_end(other, theirs);
     close_emulated(other);
     close_emulated(device);
 }
@@ -482,20 +483,19 @@ static void many_streams_leave_memory_flat(void **state)
     for (int scheduler = 0; scheduler < 3; scheduler++) {
         uint64_t count = scheduler == WEIR_EMULATED_THREADS ? 2000 : 100000;
         weir_device *device = open_emulated((weir_emulated_scheduler)scheduler, 1);
-        weir_event event = make_event(device);
+        weir_event event = raw_event(device);
         size_t live = 0;
         for (uint64_t i = 0; i < count; i++) {
-            weir_stream stream = make_raw(device, i % 2 == 0 ? WEIR_STREAM_BLOCKING
-                                                             : WEIR_STREAM_NON_BLOCKING);
-            record(device, event, stream);
-            end_raw(device, stream);
+            weir_stream stream = raw_stream(device, (weir_stream_kind)(i % 2));
+            raw_record(device, event, stream);
+            raw_stream_end(device, stream);
             if (i == count / 2)
                 live = weir__host_live();
         }
         if (scheduler == WEIR_EMULATED_STEPPED) /* work may lie, up to a bound */
             live += 5000;
         must(weir__host_live() <= live + 2000);
-        end_event(device, event);
+        raw_event_end(device, event);
         close_emulated(device);
     }
 }
@@ -507,34 +507,34 @@ static void without_work_events_wait_for_the_host(void **state)
     (void)state;
     static work_log log;
     weir_device *device = open_emulated(WEIR_EMULATED_NO_WORK, 0);
-    weir_stream a = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    weir_stream b = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    weir_event first = make_event(device), second = make_event(device);
+    weir_stream a = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream b = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_event first = raw_event(device), second = raw_event(device);
     bool done;
     work_log_begin(&log);
-    must(event_is_done(device, first));
-    (void)stall(device, a); /* gates stop nobody here */
+    must(raw_event_is_done(device, first));
+    (void)raw_stall(device, a); /* gates stop nobody here */
     work_put(device, a, &log, 'a');
-    record(device, first, a);
-    record(device, second, a);
+    raw_record(device, first, a);
+    raw_record(device, second, a);
     for (int i = 0; i < 50; i++)
-        must(!event_is_done(device, first));
+        must(!raw_event_is_done(device, first));
     must_ok(weir__event_sync(device, first));
-    must(event_is_done(device, first) && !event_is_done(device, second));
+    must(raw_event_is_done(device, first) && !raw_event_is_done(device, second));
     must_ok(weir__stream_query(device, a, &done));
     must(!done);
-    wait_event(device, b, second);
-    sync_stream(device, a);
-    must(event_is_done(device, second));
-    record(device, first, b);
-    must(!event_is_done(device, first));
+    raw_wait_event(device, b, second);
+    raw_sync_stream(device, a);
+    must(raw_event_is_done(device, second));
+    raw_record(device, first, b);
+    must(!raw_event_is_done(device, first));
     must_ok(weir__device_sync(device));
-    must(event_is_done(device, first));
+    must(raw_event_is_done(device, first));
     must_have_run(&log, "");
-    end_event(device, first);
-    end_event(device, second);
-    end_raw(device, a);
-    end_raw(device, b);
+    raw_event_end(device, first);
+    raw_event_end(device, second);
+    raw_stream_end(device, a);
+    raw_stream_end(device, b);
     close_emulated(device);
 }
 
@@ -547,21 +547,21 @@ static void without_work_calls_need_no_host_memory(void **state)
     weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
     options.emulated = &emulated;
     weir_device *device = open_with("emulated:0", &options);
-    weir_stream stream = make_raw(device, WEIR_STREAM_NON_BLOCKING);
-    weir_event event = make_event(device);
+    weir_stream stream = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_event event = raw_event(device);
     weir__host_fail_at(1, true);
     for (int i = 0; i < 100; i++) {
-        record(device, event, stream);
-        wait_event(device, NULL, event);
-        (void)event_is_done(device, event);
-        sync_stream(device, stream);
-        end_event(device, event);
-        event = make_event(device);
+        raw_record(device, event, stream);
+        raw_wait_event(device, NULL, event);
+        (void)raw_event_is_done(device, event);
+        raw_sync_stream(device, stream);
+        raw_event_end(device, event);
+        event = raw_event(device);
     }
     must_equal(weir__host_calls(), 0);
     weir__host_fail_at(0, false);
-    end_event(device, event);
-    end_raw(device, stream);
+    raw_event_end(device, event);
+    raw_stream_end(device, stream);
     close_emulated(device);
 }
 

@@ -43,19 +43,19 @@ static stage *stage_open(weir_device *device)
     work_log_begin(&self.log);
     self.device = device;
     for (int i = 0; i < THREADS; i++)
-        self.streams[i] = make_raw(device, WEIR_STREAM_NON_BLOCKING);
+        self.streams[i] = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
     must_ok(weir__malloc(device, 4096, &self.memory));
-    self.event = make_event(device);
+    self.event = raw_event(device);
     return &self;
 }
 
 static void stage_close(stage *self, void (*close)(weir_device *))
 {
     must_ok(weir__device_sync(self->device));
-    end_event(self->device, self->event);
+    raw_event_end(self->device, self->event);
     must_ok(weir__free(self->device, self->memory));
     for (int i = 0; i < THREADS; i++)
-        end_raw(self->device, self->streams[i]);
+        raw_stream_end(self->device, self->streams[i]);
     close(self->device);
 }
 
@@ -69,7 +69,7 @@ static void work_and_wait(void *argument)
         work_put(self->on->device, self->on->streams[self->number], &self->on->log,
                  (char)('a' + self->number));
         if (i == 1)
-            sync_stream(self->on->device, self->on->streams[self->number]);
+            raw_sync_stream(self->on->device, self->on->streams[self->number]);
     }
 }
 
@@ -134,12 +134,12 @@ static void wait_or_open(void *argument)
 {
     actor *self = argument;
     if (self->number == 0) {
-        sync_stream(self->on->device, self->on->streams[0]);
+        raw_sync_stream(self->on->device, self->on->streams[0]);
         must(has_run(&self->on->log, 'x'));
     } else if (self->number == 1) {
         must_ok(weir__device_sync(self->on->device));
     } else {
-        open_gate(self->on->device, self->on->gate);
+        raw_open_gate(self->on->device, self->on->gate);
     }
 }
 
@@ -150,7 +150,7 @@ static void waits_let_others_go_on(void **state)
     for (uint64_t seed = 0; seed < 50; seed++) {
         bool threads = seed == 0;
         stage *self = stage_open(threads ? open_threads() : open_stepped(seed));
-        self->gate = stall(self->device, self->streams[0]);
+        self->gate = raw_stall(self->device, self->streams[0]);
         work_put(self->device, self->streams[0], &self->log, 'x');
         play(self, THREADS, wait_or_open);
         must_have_run(&self->log, "x");
@@ -174,10 +174,10 @@ static void waits_in_vain_are_told_in_a_run(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < 30; seed++) {
         stage *self = stage_open(open_stepped(support_seed(seed)));
-        self->gate = stall(self->device, self->streams[0]);
+        self->gate = raw_stall(self->device, self->streams[0]);
         play(self, THREADS, wait_in_vain);
         must_equal(self->refused, THREADS);
-        open_gate(self->device, self->gate);
+        raw_open_gate(self->device, self->gate);
         stage_close(self, close_emulated);
     }
 }
@@ -185,8 +185,9 @@ static void waits_in_vain_are_told_in_a_run(void **state)
 static void run_in_a_run(void *argument)
 {
     actor *self = argument;
+    weir_device *device = self->on->device;
     must_answer(WEIR_INVALID_ARGUMENT,
-                weir_emulated_run_threads(self->on->device, 1, run_in_a_run, &argument));
+                weir_emulated_run_threads(device, 1, run_in_a_run, &argument));
     self->on->refused++;
 }
 
@@ -235,30 +236,30 @@ static void by_nothing(stage *self)
 
 static void by_an_event(stage *self)
 {
-    record(self->device, self->event, self->streams[0]);
-    wait_event(self->device, self->streams[1], self->event);
+    raw_record(self->device, self->event, self->streams[0]);
+    raw_wait_event(self->device, self->streams[1], self->event);
 }
 
 static void by_an_event_too_early(stage *self)
 {
-    record(self->device, self->event, self->streams[0]);
+    raw_record(self->device, self->event, self->streams[0]);
     touch(self, 0, WEIR_EMULATED_WRITE);
-    wait_event(self->device, self->streams[1], self->event);
+    raw_wait_event(self->device, self->streams[1], self->event);
 }
 
 static void by_a_record_alone(stage *self)
 {
-    record(self->device, self->event, self->streams[0]);
+    raw_record(self->device, self->event, self->streams[0]);
 }
 
 static void by_stream_sync(stage *self)
 {
-    sync_stream(self->device, self->streams[0]);
+    raw_sync_stream(self->device, self->streams[0]);
 }
 
 static void by_event_sync(stage *self)
 {
-    record(self->device, self->event, self->streams[0]);
+    raw_record(self->device, self->event, self->streams[0]);
     must_ok(weir__event_sync(self->device, self->event));
 }
 
@@ -276,25 +277,27 @@ static void by_a_stream_query(stage *self)
 
 static void by_an_event_query(stage *self)
 {
-    record(self->device, self->event, self->streams[0]);
-    while (!event_is_done(self->device, self->event)) {
+    raw_record(self->device, self->event, self->streams[0]);
+    while (!raw_event_is_done(self->device, self->event)) {
         /* asked until the answer is yes */
     }
 }
 
 static void by_a_wait_for_another(stage *self)
 {
-    sync_stream(self->device, self->streams[2]);
+    raw_sync_stream(self->device, self->streams[2]);
 }
 
 static void ledger_hears_of_every_edge(void **state)
 {
     (void)state;
-    static void (*const quiet[])(stage *) = { by_an_event, by_stream_sync, by_event_sync,
-                                              by_device_sync, by_a_stream_query,
-                                              by_an_event_query };
-    static void (*const found[])(stage *) = { by_nothing, by_an_event_too_early,
-                                              by_a_record_alone, by_a_wait_for_another };
+    static void (*const quiet[])(stage *) = {
+        by_an_event, by_stream_sync, by_event_sync, by_device_sync, by_a_stream_query,
+        by_an_event_query
+    };
+    static void (*const found[])(stage *) = {
+        by_nothing, by_an_event_too_early, by_a_record_alone, by_a_wait_for_another
+    };
     for (int scheduler = 0; scheduler < 2; scheduler++) {
         for (size_t i = 0; i < sizeof quiet / sizeof quiet[0]; i++)
             must_equal(findings_of((weir_emulated_scheduler)scheduler, quiet[i]), 0);
@@ -320,7 +323,7 @@ static void findings_can_be_read(void **state)
     weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
     options.emulated = &emulated;
     stage *self = stage_open(open_with("emulated:0", &options));
-    uint64_t first = id_of(self->device, self->streams[0]);
+    uint64_t first = raw_id_of(self->device, self->streams[0]);
     weir_emulated_finding finding = { .struct_size = sizeof finding };
     touch(self, 0, WEIR_EMULATED_WRITE);
     touch(self, 1, WEIR_EMULATED_READ_WRITE);
@@ -345,15 +348,15 @@ static void findings_can_be_read(void **state)
 
 /* ---- hand-overs between host threads ---- */
 
-/* One writes, waits, and signals; the other awaits, and reads on another stream. Without
- * the signal nothing orders the two for the ledger, whatever the turns were. */
+/* One writes, waits, and signals; the other awaits, and reads on another stream.
+ * Without the signal nothing orders the two for the ledger, whatever the turns were. */
 static void hand_over(void *argument)
 {
     actor *self = argument;
     stage *on = self->on;
     if (self->number == 0) {
         touch(on, 0, WEIR_EMULATED_WRITE);
-        sync_stream(on->device, on->streams[0]);
+        raw_sync_stream(on->device, on->streams[0]);
         if (on->is_quiet)
             must_ok(weir_emulated_host_signal(on->device, 1));
     } else {
@@ -393,7 +396,7 @@ static void write_and_wait(void *argument)
 {
     actor *self = argument;
     touch(self->on, 1, WEIR_EMULATED_WRITE);
-    sync_stream(self->on->device, self->on->streams[1]);
+    raw_sync_stream(self->on->device, self->on->streams[1]);
 }
 
 /* All that the caller did happens before the run, and the run before its return. */
@@ -403,7 +406,7 @@ static void runs_hand_over_at_both_ends(void **state)
     for (int scheduler = 0; scheduler < 2; scheduler++) {
         stage *self = stage_open(open_emulated((weir_emulated_scheduler)scheduler, 3));
         touch(self, 0, WEIR_EMULATED_WRITE);
-        sync_stream(self->device, self->streams[0]);
+        raw_sync_stream(self->device, self->streams[0]);
         play(self, 1, write_and_wait);
         touch(self, 2, WEIR_EMULATED_WRITE);
         stage_close(self, close_emulated); /* finds nothing */
@@ -412,7 +415,7 @@ static void runs_hand_over_at_both_ends(void **state)
 
 static void *end_quietly(void *argument)
 {
-    sync_stream(argument, NULL);
+    raw_sync_stream(argument, NULL);
     return NULL;
 }
 

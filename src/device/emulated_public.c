@@ -205,8 +205,8 @@ weir_status weir_emulated_get_finding(weir_device *device, size_t index,
         found = self->findings.first[index].finding;
     status = weir__fill_out(out, &found, sizeof found);
     if (status == WEIR_OK && index >= kept)
-        status = weir__fail(WEIR_NOT_FOUND, "%zu findings are kept: none has number %zu",
-                            kept, index);
+        status = weir__fail(WEIR_NOT_FOUND, "there is no finding %zu: %zu are kept",
+                            index, kept);
     return status;
 }
 

@@ -1,16 +1,13 @@
-/* emulated_schedule.c - who runs what when, in the three ways that a device can
- * work.
+/* emulated_schedule.c - who runs what when, in the three ways that a device can work.
  *
  * threads   Each queue has a worker from its first work on; it sleeps on the queue's
- * own
- *           condition, runs work without the device's lock, and ends when the queue
+ *           own condition, runs work without the device's lock, and ends when the queue
  *           is empty and has no handle any more.
  * stepped   Host threads do the work, with the lock, while they wait or ask: each
- * step
- *           is the first work of one queue that can go on, chosen by the seed. A wait
- *           that finds none lets other threads of the run go on, and fails if that is
- *           vain. As on a real device there is a bound to the work that is pending:
- *           behind it, putting more makes a step first.
+ *           step is the first work of one queue that can go on, chosen by the seed. A
+ *           wait that finds none lets other threads of the run go on, and fails if that
+ *           is vain. As on a real device there is a bound to the work that is pending:
+ *           behind it, putting more makes the queue step that has had work for longest.
  * no work   Nothing is kept; a host wait moves `done` forward. */
 #include <signal.h>
 #include <string.h>
@@ -186,15 +183,19 @@ static weir__queue *ready_nth(const weir__emulated *device, uint32_t nth)
     return queue;
 }
 
+static void queue_step(weir__queue *queue)
+{
+    weir__work_run(queue->first);
+    weir__queue_finish(queue);
+}
+
 bool weir__schedule_step(weir__emulated *device)
 {
     uint32_t count = ready_count(device);
     if (count == 0)
         return false;
-    weir__queue *queue = ready_nth(
-        device, count == 1 ? 0 : weir__emulated_choose(device, count));
-    weir__work_run(queue->first);
-    weir__queue_finish(queue);
+    uint32_t nth = count == 1 ? 0 : weir__emulated_choose(device, count);
+    queue_step(ready_nth(device, nth));
     return true;
 }
 
@@ -207,9 +208,14 @@ void weir__schedule_put(weir__queue *queue)
 
 void weir__schedule_make_room(weir__emulated *device)
 {
-    if (device->options.scheduler == WEIR_EMULATED_STEPPED &&
-        device->pending >= PENDING_MAX)
-        (void)weir__schedule_step(device);
+    if (device->options.scheduler != WEIR_EMULATED_STEPPED ||
+        device->pending < PENDING_MAX)
+        return;
+    weir__queue *queue = device->active;
+    while (queue != NULL && !is_ready(queue))
+        queue = queue->next;
+    if (queue != NULL)
+        queue_step(queue);
 }
 
 /* ---- waiting and asking ---- */
