@@ -142,11 +142,7 @@ static void drop_some(weir__order *order)
 /* Before a clock is added. */
 weir_status weir__order_stock(weir__order *order)
 {
-    weir__mutex_lock(&order->lock);
-    bool is_stocked = order->spare_clock != NULL;
-    weir__mutex_unlock(&order->lock);
-    if (!is_stocked)
-        drop_some(order);
+    drop_some(order);
     return weir__clocks_stock(order);
 }
 
@@ -204,6 +200,9 @@ weir_status weir__order_retire(weir__order *order, weir_stream stream,
     while (clock->pins > 0)
         weir__cond_wait(&order->changed, &order->lock);
     status = weir__record_locked(order, clock);
+    weir_status stood = clock->blocking ? weir__legacy_stand(order) : WEIR_OK;
+    if (status == WEIR_OK)
+        status = stood;
     clock->retiring = false;
     weir__cond_broadcast(&order->changed);
     weir__clock_end_later(order, clock);

@@ -48,12 +48,14 @@ static weir__clock *mark_resolve(weir__order *order, weir__mark *mark)
 }
 
 /* Whether the next operation of `t` is behind `number` of `s` by CUDA's rule for the
- * legacy stream. */
+ * legacy stream. That rule speaks of streams that there are: legacy leans only on those
+ * that do not end before retirement has made good for it (weir__legacy_stand). */
 static bool rule_applies(weir__clock *t, const weir__clock *s, uint64_t number)
 {
     if (s->kind == WEIR__CLOCK_LEGACY)
         return t->blocking && (s->leans_from == 0 || number < s->leans_from);
-    return t->kind == WEIR__CLOCK_LEGACY && s->blocking;
+    return t->kind == WEIR__CLOCK_LEGACY && s->blocking && !s->retired &&
+           !clock_is_transient(s);
 }
 
 /* Marks of the legacy stream from a new one on lean, also if earlier ones do. */
@@ -225,6 +227,13 @@ static bool closes_at_once(const weir__order *order, const weir__clock *clock)
     return clock_is_transient(clock) || order->eager || order->live > 1;
 }
 
+weir_status weir__legacy_stand(weir__order *order)
+{
+    if (order->legacy->leans_from == 0)
+        return WEIR_OK;
+    return weir__record_locked(order, order->legacy);
+}
+
 weir_status weir__order_close(weir__order *order, uint64_t id)
 {
     weir__mutex_lock(&order->lock);
@@ -348,9 +357,11 @@ weir_status weir__order_clock(weir__order *order, weir_stream stream, uint64_t *
 {
     stream = weir__stream_of(stream);
     *out = 0;
-    weir_status status = weir__order_stock(order);
+    weir_status status = weir__clocks_stock(order);
     if (status == WEIR_OK)
         *out = id_of_met(order, stream);
+    if (status == WEIR_OK && *out == 0)
+        status = weir__order_stock(order);
     if (status != WEIR_OK || *out != 0)
         return status;
     while (*out == 0) { /* as long as other threads take the spare clock in between */
