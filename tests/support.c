@@ -384,7 +384,7 @@ void close_emulated(weir_device *device)
 void close_anyhow(weir_device *device)
 {
     weir_device_unref(device);
-    if (--devices_open == 0)
+    if (--devices_open == 0 && devices_abandoned == 0)
         stamp_jobs_free();
 }
 
