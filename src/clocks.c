@@ -301,6 +301,7 @@ weir__clock *weir__clock_add(weir__order *order, weir__clock_kind kind, uint64_t
     *bucket = clock;
     if (kind != WEIR__CLOCK_LEGACY)
         order->live++;
+    order->blocking += blocking;
     return clock;
 }
 
@@ -312,6 +313,7 @@ static void key_remove(weir__order *order, weir__clock *clock)
         link = &(*link)->next_by_key;
     *link = clock->next_by_key;
     order->live--;
+    order->blocking -= clock->blocking;
 }
 
 void weir__clock_retire(weir__order *order, weir__clock *clock)

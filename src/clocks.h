@@ -103,6 +103,7 @@ struct weir__order {
     uint64_t last_id;
     uint32_t live;           /* clocks of streams that may still be used; legacy counts
                                 once it was */
+    uint32_t blocking;       /* of these, blocking streams */
     bool legacy_met;
     uint32_t clock_count;
     uint32_t captures;       /* declared, and not ended */

@@ -79,6 +79,22 @@ static uint64_t events_to_hand_over(scene *it, weir_stream from, weir_stream to)
     return waits;
 }
 
+/* An event on the legacy stream would hold up all blocking streams. */
+static void legacy_makes_no_barrier_for_blocking_streams(void **state)
+{
+    (void)state;
+    scene it = scene_open(false);
+    weir_stream blocking = make_stream(it.device, WEIR_STREAM_BLOCKING);
+    it.a = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    uint64_t recorded = calls_of(it.device).event_record;
+    give(it.pool, NULL, take(it.pool, NULL, SIZE), SIZE);
+    must_equal(events_to_hand_over(&it, NULL, blocking), 0);
+    must_equal(calls_of(it.device).event_record, recorded + 1); /* blocking's own free */
+    must_equal(events_to_hand_over(&it, NULL, it.a), 1);
+    end_stream(it.device, blocking);
+    scene_close(&it);
+}
+
 static void legacy_needs_events_with_non_blocking_streams_only(void **state)
 {
     (void)state;
@@ -444,6 +460,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(per_thread_memory_is_taken_while_its_thread_lives),
         cmocka_unit_test(per_thread_memory_is_taken_after_its_thread_ended),
+        cmocka_unit_test(legacy_makes_no_barrier_for_blocking_streams),
         cmocka_unit_test(legacy_needs_events_with_non_blocking_streams_only),
         cmocka_unit_test(legacy_passes_on_what_it_never_used),
         cmocka_unit_test(legacy_waits_are_passed_on),
