@@ -133,9 +133,9 @@ void support_must_equal(uint64_t a, uint64_t b, const char *a_words,
 
 /* ---- contents ---- */
 
-#define STAMP_WHOLE_BYTES ((size_t)8 << 20)
+#define STAMP_WHOLE_BYTES ((size_t)1 << 20)
 #define STAMP_PAGE_BYTES  ((size_t)4096)
-#define STAMP_STEP_BYTES  ((size_t)16 << 20)
+#define STAMP_STEP_BYTES  ((size_t)256 << 10)
 
 /* What one kernel is to do. Jobs that have run are used again; all are freed with
  * the last device, also those whose kernel never ran. */

@@ -94,8 +94,8 @@ void plan_fault(weir_device *device, const char *kind, uint64_t nth, bool lastin
 /* ---- contents ---- */
 
 /* Puts a kernel on `stream` that writes the pattern of `key` to the block, or that
- * reads it and counts an error if it is not there. Blocks above 8 MiB have it in
- * their first and last page and in one page of each 16 MiB, the ledger sees the
+ * reads it and counts an error if it is not there. Blocks above 1 MiB have it in
+ * their first and last page and in one page of each 256 KiB, the ledger sees the
  * whole. Errors are printed as they are met, and claimed absent by close_emulated. */
 void stamp(weir_device *device, weir_stream stream, void *ptr, size_t bytes,
            uint64_t key);
