@@ -162,6 +162,28 @@ static void legacy_waits_are_passed_on(void **state)
     scene_close(&it);
 }
 
+/* The legacy stream's next operation is behind the blocking streams that there are
+ * then. One that ended after it gave its memory away is none of them. */
+static void legacy_waits_for_a_stream_that_has_ended(void **state)
+{
+    (void)state;
+    scene it = scene_open(false);
+    uint64_t gate;
+    weir_stream first = make_stream(it.device, WEIR_STREAM_BLOCKING);
+    void *x = take(it.pool, first, SIZE);
+    must_ok(weir_emulated_stall(it.device, first, &gate));
+    stamp(it.device, first, x, SIZE, 1);
+    give(it.pool, first, x, SIZE);
+    must(take(it.pool, NULL, SIZE) == x);
+    must_ok(weir_stream_destroy(it.device, first));
+    stamp(it.device, NULL, x, SIZE, 2);
+    must_not_finish(&it, NULL);
+    must_ok(weir_emulated_open_gate(it.device, gate));
+    check_stamp(it.device, NULL, x, SIZE, 2);
+    give(it.pool, NULL, x, SIZE);
+    scene_close(&it);
+}
+
 /* ---- streams that end ---- */
 
 static void reused_handle_is_another_stream(void **state)
@@ -464,6 +486,7 @@ int main(void)
         cmocka_unit_test(legacy_needs_events_with_non_blocking_streams_only),
         cmocka_unit_test(legacy_passes_on_what_it_never_used),
         cmocka_unit_test(legacy_waits_are_passed_on),
+        cmocka_unit_test(legacy_waits_for_a_stream_that_has_ended),
         cmocka_unit_test(reused_handle_is_another_stream),
         cmocka_unit_test(retired_stream_leaves_its_marks_ordered),
         cmocka_unit_test(registered_stream_is_cheap_until_it_is_retired),
