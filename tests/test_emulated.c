@@ -222,6 +222,21 @@ static void bad_arguments_are_refused(void **state)
 
 /* ---- handing out ---- */
 
+/* Every second block of many is given back: they come again in the order of their
+ * addresses, wherever in the tree they are. */
+static void lowest_of_many(weir_device *device)
+{
+    unsigned char *blocks[64];
+    for (int i = 0; i < 64; i++)
+        blocks[i] = make_memory(device, 512);
+    for (int i = 0; i < 64; i += 2)
+        end_memory(device, blocks[i]);
+    for (int i = 0; i < 64; i += 2)
+        must(make_memory(device, 100) == blocks[i]);
+    for (int i = 0; i < 64; i++)
+        end_memory(device, blocks[i]);
+}
+
 static void memory_is_handed_out_lowest_first(void **state)
 {
     (void)state;
@@ -241,6 +256,7 @@ static void memory_is_handed_out_lowest_first(void **state)
     end_memory(device, c);
     end_memory(device, c + 512);
     must_equal(device_free_bytes(device), all);
+    lowest_of_many(device);
     close_emulated(device);
 }
 

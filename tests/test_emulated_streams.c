@@ -217,9 +217,10 @@ static void own_streams(weir_device *device, work_log *log)
 {
     pthread_t thread;
     own_stream_user other = { device, log, 0, 0 };
+    uint64_t mine = raw_id_of(device, WEIR_STREAM_PER_THREAD);
     must(pthread_create(&thread, NULL, use_own_stream, &other) == 0);
     pthread_join(thread, NULL);
-    must(other.id != raw_id_of(device, WEIR_STREAM_PER_THREAD));
+    must(other.id > mine && mine == raw_id_of(device, WEIR_STREAM_PER_THREAD));
     must(raw_id_of(device, NULL) != raw_id_of(device, WEIR_STREAM_PER_THREAD));
 
     work_put(device, WEIR_STREAM_PER_THREAD, log, 'm');

@@ -1,6 +1,7 @@
 /* test_emulated_threads.c - host threads on an emulated device: runs by turns and side
  * by side, signals, waits for each other; and what the device tells the ledger. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <string.h>
 
 #include "internal.h"
@@ -130,6 +131,11 @@ static void exploring_finds_both_orders_of_two_calls(void **state)
     must_equal(found, 3);
 }
 
+static void open_the_gate(stage *self)
+{
+    raw_open_gate(self->device, self->gate);
+}
+
 static void wait_or_open(void *argument)
 {
     actor *self = argument;
@@ -139,7 +145,7 @@ static void wait_or_open(void *argument)
     } else if (self->number == 1) {
         must_ok(weir__device_sync(self->on->device));
     } else {
-        raw_open_gate(self->on->device, self->on->gate);
+        open_the_gate(self->on);
     }
 }
 
@@ -154,6 +160,30 @@ static void waits_let_others_go_on(void **state)
         work_put(self->device, self->streams[0], &self->log, 'x');
         play(self, THREADS, wait_or_open);
         must_have_run(&self->log, "x");
+        stage_close(self, close_emulated);
+    }
+}
+
+static void open_and_await(void *argument)
+{
+    actor *self = argument;
+    if (self->number == 0) {
+        open_the_gate(self->on);
+        must_ok(weir_emulated_host_await(self->on->device, 5));
+    } else {
+        raw_sync_stream(self->on->device, self->on->streams[0]);
+        must_ok(weir_emulated_host_signal(self->on->device, 5));
+    }
+}
+
+/* Who opens a gate may then wait for what that lets another thread do. */
+static void opening_a_gate_wakes_who_waits(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        stage *self = stage_open(open_stepped(support_seed(seed)));
+        self->gate = raw_stall(self->device, self->streams[0]);
+        play(self, 2, open_and_await);
         stage_close(self, close_emulated);
     }
 }
@@ -175,6 +205,7 @@ static void waits_in_vain_are_told_in_a_run(void **state)
     for (uint64_t seed = 0; seed < 30; seed++) {
         stage *self = stage_open(open_stepped(support_seed(seed)));
         self->gate = raw_stall(self->device, self->streams[0]);
+        must_ok(weir_emulated_host_signal(self->device, 78)); /* not what they await */
         play(self, THREADS, wait_in_vain);
         must_equal(self->refused, THREADS);
         raw_open_gate(self->device, self->gate);
@@ -399,23 +430,59 @@ static void write_and_wait(void *argument)
     raw_sync_stream(self->on->device, self->on->streams[1]);
 }
 
-/* All that the caller did happens before the run, and the run before its return. */
+typedef struct bystander {
+    weir_device *device;
+    sem_t met, leave;
+} bystander;
+
+/* A thread that knows nothing of what others do, as long as it lives. */
+static void *stand_by(void *argument)
+{
+    bystander *self = argument;
+    raw_sync_stream(self->device, NULL);
+    sem_post(&self->met);
+    sem_wait(&self->leave);
+    return NULL;
+}
+
+static void bystander_begin(bystander *self, weir_device *device, pthread_t *thread)
+{
+    self->device = device;
+    must(sem_init(&self->met, 0, 0) == 0 && sem_init(&self->leave, 0, 0) == 0);
+    must(pthread_create(thread, NULL, stand_by, self) == 0);
+    sem_wait(&self->met);
+}
+
+static void bystander_end(bystander *self, pthread_t thread)
+{
+    sem_post(&self->leave);
+    pthread_join(thread, NULL);
+    sem_destroy(&self->met);
+    sem_destroy(&self->leave);
+}
+
+/* All that the caller did happens before the run, and the run before its return. The
+ * bystander keeps the ledger from forgetting what all threads know. */
 static void runs_hand_over_at_both_ends(void **state)
 {
     (void)state;
     for (int scheduler = 0; scheduler < 2; scheduler++) {
         stage *self = stage_open(open_emulated((weir_emulated_scheduler)scheduler, 3));
+        bystander other;
+        pthread_t thread;
+        bystander_begin(&other, self->device, &thread);
         touch(self, 0, WEIR_EMULATED_WRITE);
         raw_sync_stream(self->device, self->streams[0]);
         play(self, 1, write_and_wait);
         touch(self, 2, WEIR_EMULATED_WRITE);
+        bystander_end(&other, thread);
         stage_close(self, close_emulated); /* finds nothing */
     }
 }
 
 static void *end_quietly(void *argument)
 {
-    raw_sync_stream(argument, NULL);
+    raw_sync_stream(argument, WEIR_STREAM_PER_THREAD);
     return NULL;
 }
 
@@ -441,6 +508,7 @@ int main(void)
         cmocka_unit_test(run_of_threads_is_the_same_for_the_same_seed),
         cmocka_unit_test(exploring_finds_both_orders_of_two_calls),
         cmocka_unit_test(waits_let_others_go_on),
+        cmocka_unit_test(opening_a_gate_wakes_who_waits),
         cmocka_unit_test(waits_in_vain_are_told_in_a_run),
         cmocka_unit_test(runs_do_not_nest),
         cmocka_unit_test(ledger_hears_of_every_edge),

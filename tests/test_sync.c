@@ -1,5 +1,6 @@
 /* test_sync.c - locks, conditions, and the baton of stepped runs. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -220,6 +221,76 @@ static void cond_can_be_told_from_outside_of_the_run(void **state)
     }
 }
 
+static void tell_and_see(void *argument)
+{
+    player *self = argument;
+    shared *with = self->with;
+    if (self->name == 'a') {
+        weir__mutex_lock(&with->lock);
+        with->ready = true;
+        weir__cond_broadcast(&with->cond);
+        weir__mutex_unlock(&with->lock);
+        while (with->counter == 0)
+            must(weir__baton_wait_for_others());
+        return;
+    }
+    wait_for_outside(argument);
+    weir__baton_progress();
+}
+
+/* Who tells may then wait for what the others do with it. */
+static void cond_wakes_at_once(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        shared with;
+        play(shared_begin(&with, true), 2, tell_and_see, support_seed(seed));
+        must_equal(with.counter, 1);
+        shared_end(&with);
+    }
+}
+
+/* ---- threads outside of the run ---- */
+
+static atomic_bool outside_has_it, inside_wants_it;
+
+static void *hold_from_outside(void *argument)
+{
+    shared *with = argument;
+    weir__mutex_lock(&with->lock);
+    atomic_store(&outside_has_it, true);
+    while (!atomic_load(&inside_wants_it))
+        sched_yield();
+    for (int i = 0; i < 1000; i++)
+        sched_yield(); /* it is likely to wait by now; all is well if it does not */
+    weir__mutex_unlock(&with->lock);
+    return NULL;
+}
+
+static void want_it(void *argument)
+{
+    player *self = argument;
+    atomic_store(&inside_wants_it, true);
+    weir__mutex_lock(&self->with->lock);
+    self->with->counter++;
+    weir__mutex_unlock(&self->with->lock);
+}
+
+static void lock_held_outside_is_waited_for(void **state)
+{
+    (void)state;
+    shared with;
+    pthread_t outside;
+    shared_begin(&with, true);
+    must(pthread_create(&outside, NULL, hold_from_outside, &with) == 0);
+    while (!atomic_load(&outside_has_it))
+        sched_yield();
+    play(&with, THREADS, want_it, 1);
+    pthread_join(outside, NULL);
+    must_equal(with.counter, THREADS);
+    shared_end(&with);
+}
+
 /* ---- waiting for others ---- */
 
 static void wait_for_progress(void *argument)
@@ -417,6 +488,8 @@ int main(void)
         cmocka_unit_test(exploring_finds_every_order),
         cmocka_unit_test(cond_wakes_all_who_wait),
         cmocka_unit_test(cond_can_be_told_from_outside_of_the_run),
+        cmocka_unit_test(cond_wakes_at_once),
+        cmocka_unit_test(lock_held_outside_is_waited_for),
         cmocka_unit_test(waiting_ends_with_progress),
         cmocka_unit_test(waiting_in_vain_is_told),
         cmocka_unit_test(run_without_a_chooser_is_side_by_side),

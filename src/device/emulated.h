@@ -402,7 +402,6 @@ struct weir__emulated {
     weir_emulated_fault fault;     /* kinds 0: none */
     uint64_t fault_calls;
     bool fault_is_on;              /* a lasting one has begun */
-    bool fault_is_spent;           /* one that hits once has hit */
     bool is_lost;
 
     weir__signal *signals;         /* oldest first */

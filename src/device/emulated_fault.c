@@ -52,13 +52,10 @@ static bool fault_strikes(weir__emulated *device, weir__call call)
     device->fault_calls++;
     if (device->fault_is_on)
         return true;
-    if (device->fault_is_spent)
-        return false;
     bool by_count = device->fault_calls == fault->nth;
     if (!by_count && !draw(device, fault->probability))
         return false;
     device->fault_is_on = fault->lasting;
-    device->fault_is_spent = !fault->lasting && fault->probability <= 0;
     return true;
 }
 
@@ -110,7 +107,7 @@ weir_status weir__fault_plan(weir__emulated *device, const weir_emulated_fault *
     }
     device->fault = plan;
     device->fault_calls = 0;
-    device->fault_is_on = device->fault_is_spent = false;
+    device->fault_is_on = false;
     return WEIR_OK;
 }
 
