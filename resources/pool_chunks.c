@@ -315,11 +315,28 @@ static bool may_go(void *context, weir__mark mark)
            weir__order_is_done(request->pool->order, request->clock, mark);
 }
 
+/* Whether the limit has room for the request once all idle chunks are gone: otherwise
+ * their going changes nothing but that they are missed later. */
+static bool flush_can_help(const weir__request *request)
+{
+    weir__pool *self = request->pool;
+    size_t busy_bytes = 0;
+    weir__mutex_lock(&self->lock);
+    for (const weir__chunk *chunk = self->heap.newest; chunk; chunk = chunk->older)
+        busy_bytes += chunk->busy > 0 ? chunk->drawn_bytes : 0;
+    weir__mutex_unlock(&self->lock);
+    size_t room = self->options.limit_bytes - busy_bytes, slack = chunk_slack(self);
+    return room > slack && needed_bytes(request) <= room - slack;
+}
+
 bool weir__pool_flush(weir__request *request)
 {
     weir__pool *self = request->pool;
     bool any = false;
     weir__chunk *chunk;
+
+    if (!flush_can_help(request))
+        return false;
 
     /* What a capture has is its own, and goes nowhere before it is released. */
     if (weir__order_is_captured(self->order, (weir__mark){ request->clock, 0 }))

@@ -88,6 +88,30 @@ static void pool_draws_the_initial_size_at_once(void **state)
     close_one(it);
 }
 
+/* Memory that was never used continues what is free before it, as if they were one. */
+static void pool_uses_fresh_memory_behind_freed(void **state)
+{
+    (void)state;
+    one it = open_one();
+    weir_resource *pool = open_pool(open_leaf(it.device), 4 * MIB, 4 * MIB, MIB);
+    void *a = take(pool, it.stream, MIB);
+    give(pool, it.stream, a, MIB);
+    void *b = take(pool, it.stream, 4 * MIB);
+    must(b == a);
+    must_equal(calls_of(it.device).event_record, 0);
+    give(pool, it.stream, b, 4 * MIB);
+    weir_resource_unref(pool);
+
+    pool = open_pool(open_leaf(it.device), 4 * MIB, 4 * MIB, MIB);
+    a = take(pool, it.stream, MIB);
+    give(pool, it.stream, a, MIB);
+    b = take(pool, it.stream, 2 * MIB); /* the fresh part alone would have room */
+    must(b == a);
+    give(pool, it.stream, b, 2 * MIB);
+    weir_resource_unref(pool);
+    close_one(it);
+}
+
 static void pool_asks_no_device_for_what_one_stream_reuses(void **state)
 {
     (void)state;
@@ -537,6 +561,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pool_draws_multiples_of_its_growth),
         cmocka_unit_test(pool_draws_the_initial_size_at_once),
+        cmocka_unit_test(pool_uses_fresh_memory_behind_freed),
         cmocka_unit_test(pool_asks_no_device_for_what_one_stream_reuses),
         cmocka_unit_test(pool_aligns_as_asked),
         cmocka_unit_test(pool_refuses_what_would_pass_its_limit),

@@ -114,6 +114,57 @@ static void pool_survives_a_lack_of_host_memory(void **state)
     }
 }
 
+/* ---- two frees of one block ---- */
+
+typedef struct race {
+    weir_resource *pool;
+    void *ptr;
+    bool done[2];
+} race;
+
+typedef struct racer {
+    race *race;
+    int seat;
+} racer;
+
+static void free_it(void *argument)
+{
+    racer *self = argument;
+    race *it = self->race;
+    it->done[self->seat] =
+        weir_deallocate(it->pool, NULL, it->ptr, MIB, WEIR_ALIGNMENT);
+}
+
+/* Whatever the turns, one of them counts and the other is told. */
+static void one_of_two_frees_is_misuse(void **state)
+{
+    (void)state;
+    uint64_t runs = support_bound("test_pool.race_runs", 100, 1000);
+    for (uint64_t run = 0; run < runs; run++) {
+        weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
+        emulated.scheduler = WEIR_EMULATED_STEPPED;
+        emulated.seed = support_seed(run);
+        emulated.no_ledger = true; /* it finds the race of the two frees, rightly */
+        weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
+        options.emulated = &emulated;
+        weir_device *device = open_with("emulated:0", &options);
+        race it = { .pool = open_pool(open_leaf(device), 0, MIB, MIB) };
+        racer racers[2] = { { &it, 0 }, { &it, 1 } };
+        void *arguments[2] = { &racers[0], &racers[1] };
+        misuse_log log;
+        misuse_begin(&log);
+        it.ptr = take(it.pool, NULL, MIB);
+        must_ok(weir_emulated_run_threads(device, 2, free_it, arguments));
+        must(it.done[0] != it.done[1]);
+        must_be_misuse(&log, WEIR_MISUSE_DOUBLE_FREE, it.ptr);
+        misuse_end();
+        must_equal(statistics_of(it.pool).deallocations, 1);
+        must_equal(statistics_of(it.pool).out_blocks, 0);
+        weir_resource_unref(it.pool);
+        close_emulated(device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +172,7 @@ int main(void)
         cmocka_unit_test(a_merge_without_its_event_is_safe),
         cmocka_unit_test(a_lost_device_lets_the_pool_end),
         cmocka_unit_test(pool_survives_a_lack_of_host_memory),
+        cmocka_unit_test(one_of_two_frees_is_misuse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,6 +34,25 @@ static void memory_that_is_done_is_taken_without_a_wait(void **state)
     close_scene(&it);
 }
 
+/* What is done, though nobody has noticed, costs one question and no wait. */
+static void memory_is_asked_about_before_it_is_waited_for(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene(1, 0, MIB, MIB);
+    void *a = take_on(&it, 0, MIB);
+    give_on(&it, 0, a, MIB);
+    bool more = true;
+    while (more)
+        must_ok(weir_emulated_step(it.device, &more));
+    uint64_t before = calls_of(it.device).event_query;
+    void *b = take_on(&it, 1, MIB);
+    must(b == a);
+    must_equal(calls_of(it.device).event_query, before + 1);
+    must_equal(waits(&it), 0);
+    give_on(&it, 1, b, MIB);
+    close_scene(&it);
+}
+
 static void what_a_stream_is_behind_is_taken_without_a_wait(void **state)
 {
     (void)state;
@@ -301,6 +320,9 @@ static void what_is_in_limbo_settles(void **state)
     give_on(&it, 0, b, MIB);
     must_equal(statistics_of(it.pool).free_blocks, 2);
     must_ok(weir_point_sync(it.device, points[1]));
+    (void)try_take(&it, 0, 5 * MIB, WEIR_LIMIT_REACHED);
+    must_equal(statistics_of(it.pool).free_blocks, 1);
+    must_equal(statistics_of(it.pool).held_bytes, 2 * MIB); /* not for nothing */
     void *c = take_on(&it, 0, 2 * MIB);
     must(c == a);
     points[0] = point_of(&it, 0);
@@ -354,17 +376,40 @@ static void what_a_capture_has_is_its_own(void **state)
     void *a = take(it.pool, it.streams[0], MIB);
     give(it.pool, it.streams[0], a, MIB);
     must(take(it.pool, it.streams[0], MIB) == a);
+    (void)try_take(&it, 0, MIB + KIB, WEIR_LIMIT_REACHED);
+    must(weir_deallocate_after(it.pool, a, MIB, WEIR_ALIGNMENT, NULL, 0));
+    must(take(it.pool, it.streams[0], MIB) == a);
     give(it.pool, it.streams[0], a, MIB);
+    must(take(it.pool, it.streams[0], MIB) == a);
+    must(weir_deallocate_after(it.pool, a, MIB, WEIR_ALIGNMENT, NULL, 0));
     must_ok(weir_capture_end(capture));
 
     (void)try_take(&it, 1, MIB, WEIR_LIMIT_REACHED);
     (void)try_take(&it, 0, MIB, WEIR_LIMIT_REACHED);
+    (void)try_take(&it, 1, 2 * MIB, WEIR_LIMIT_REACHED);
     must_equal(weir_resource_trim_sync(it.pool, 0), 0);
     must_ok(weir_capture_release(capture, it.streams[0]));
     void *b = take_on(&it, 1, MIB);
     must(b == a);
     give_on(&it, 1, b, MIB);
     give_on(&it, 0, wall, 768 * KIB);
+    close_scene(&it);
+}
+
+/* Not even to make room for itself: a graph that is captured already runs on it. */
+static void what_a_capture_has_is_not_flushed(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene(1, 0, 2 * MIB, MIB);
+    weir_capture *capture;
+    must_ok(weir_capture_begin(it.pool, it.streams[0], &capture));
+    void *a = take(it.pool, it.streams[0], MIB);
+    give(it.pool, it.streams[0], a, MIB);
+    (void)try_take(&it, 0, 2 * MIB, WEIR_LIMIT_REACHED);
+    must(take(it.pool, it.streams[0], MIB) == a);
+    give(it.pool, it.streams[0], a, MIB);
+    must_ok(weir_capture_release(capture, it.streams[0]));
+    give_on(&it, 0, take_on(&it, 0, 2 * MIB), 2 * MIB);
     close_scene(&it);
 }
 
@@ -429,6 +474,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fresh_memory_is_for_all_streams),
         cmocka_unit_test(memory_that_is_done_is_taken_without_a_wait),
+        cmocka_unit_test(memory_is_asked_about_before_it_is_waited_for),
         cmocka_unit_test(what_a_stream_is_behind_is_taken_without_a_wait),
         cmocka_unit_test(what_needs_no_wait_comes_first),
         cmocka_unit_test(the_taker_waits_for_the_donor),
@@ -441,6 +487,7 @@ int main(void)
         cmocka_unit_test(what_is_in_limbo_settles),
         cmocka_unit_test(without_records_a_block_is_set_aside),
         cmocka_unit_test(what_a_capture_has_is_its_own),
+        cmocka_unit_test(what_a_capture_has_is_not_flushed),
         cmocka_unit_test(threads_share_without_a_needless_refusal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
