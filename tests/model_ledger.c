@@ -69,7 +69,7 @@ static void found(void *device, const weir_emulated_finding *finding)
     if (strstr(finding->message, "gave them back") != NULL)
         must(naive_has_state(&self->naive, finding, BACK));
     else if (strstr(finding->message, "that are out since") != NULL)
-        must(naive_has_state(&self->naive, finding, OUT));
+        must(naive_has_state(&self->naive, finding, OUT) && finding->first_stream != 0);
     else
         must(naive_is_true_race(&self->naive, finding));
 }

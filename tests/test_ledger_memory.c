@@ -83,6 +83,46 @@ static void deallocation_behind_points_keeps_the_history(void **state)
     check_edge(behind_points);
 }
 
+/* For a capture a block is handed out on no stream: all before must be known done. */
+static void for_a_capture(bool with)
+{
+    allocate_on(A);
+    write_on(A);
+    deallocate_on(A);
+    weir__ledger_position *end = record(A);
+    if (with)
+        weir__ledger_host_wait(ledger, host, end);
+    allocate_on(0);
+    if (!with) { /* it stands for the write before it */
+        must(strstr(ours.message, "allocate by the host") == ours.message);
+        must(strcmp(ours.last.first, "deallocate") == 0);
+    }
+    weir__ledger_unref(ledger, end);
+    deallocate_on(0);
+    weir__ledger_allocate(ledger, host, 0, BASE + SIZE + 16, BLOCK); /* no memory */
+    weir__ledger_allocate(ledger, host, 0, 16, BLOCK);
+}
+
+static void capture_gets_what_is_known_to_be_done(void **state)
+{
+    (void)state;
+    check_edge(for_a_capture);
+}
+
+static void captures_block_is_out(bool with)
+{
+    allocate_on(0);
+    if (with)
+        deallocate_on(0);
+    allocate_on(A);
+}
+
+static void captures_block_is_owned(void **state)
+{
+    (void)state;
+    check_edge(captures_block_is_out);
+}
+
 /* The pool of rmm#2489 as it calls the device: X is freed on A, whose stream is
  * stalled; BIG on B takes A's list, waits for A and fails; then X goes to C. The
  * wrong pool keeps X under B's event, which was never recorded after that wait. */
@@ -397,6 +437,8 @@ int main(void)
         cmocka_unit_test(reuse_across_streams_waits),
         cmocka_unit_test(allocation_and_deallocation_are_writes),
         cmocka_unit_test(deallocation_behind_points_keeps_the_history),
+        cmocka_unit_test(capture_gets_what_is_known_to_be_done),
+        cmocka_unit_test(captures_block_is_owned),
         cmocka_unit_test(history_outlives_the_block),
         cmocka_unit_test(release_under_running_work_is_found),
         cmocka_unit_test(use_after_free_is_found_even_in_order),

@@ -19,7 +19,22 @@
  * deallocation is no operation: a block handed out on the legacy stream may be
  * behind blocking streams (its use will be an operation), but a deallocation there
  * is behind nothing but the legacy stream's own. What an earlier access was not
- * really ordered before stays in the history.
+ * really ordered before stays in the history. A blocking stream that has ended is no
+ * part of a barrier any more; a device wait still covers it.
+ *
+ * A host thread is met in its first call here. Nothing tells who started it, so it
+ * begins with what all threads are behind that have been met and have not ended; the
+ * first after the last one with what that one was behind. What two threads tell each
+ * other otherwise, and nobody declares, is not seen.
+ *
+ * What it keeps: for each byte the accesses that no later one stands for, in pieces as
+ * long as they say the same; a clock for each stream, thread, key and position.
+ * Forgotten is what all living threads are behind, and each ended stream that no
+ * access kept is of. So with hosts that wait, or streams that wait for each other,
+ * ended streams leave nothing for long, also while some thread sleeps; what nobody
+ * ever waits for stays (one entry for each stream, kind of access and piece), for it
+ * may be raced with for ever. A call costs the clocks involved, the pieces it touches
+ * and their accesses; pruning adds a constant factor.
  */
 #ifndef WEIR_DEVICE_LEDGER_H
 #define WEIR_DEVICE_LEDGER_H
