@@ -325,6 +325,7 @@ static void peaks_read(pass *self, pass_timing *out)
 
     out->held_is_known = known && statistics.peak_held_bytes != 0;
     out->peak_held_bytes = out->held_is_known ? statistics.peak_held_bytes : 0;
+    out->kept_bytes = known ? statistics.kept_bytes : 0;
     out->peak_live_bytes = self->work->peak_live_bytes;
     if (known && statistics.peak_out_bytes != 0
         && (self->work->lane_count > 1 || out->out_of_memory != 0))

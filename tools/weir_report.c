@@ -246,6 +246,19 @@ static void table_head(const replay_report *report)
         row_add(report, i, report->results[i].spec, "");
 }
 
+/* Why a leaf without a pool holds so much. */
+static void note_kept(const replay_report *report)
+{
+    for (size_t i = 0; i < report->result_count; i++) {
+        const replay_result *it = &report->results[i];
+        if (it->timing.kept_bytes == 0)
+            continue;
+        printf("\n%s frees only what is known to be done, and timed passes do no work "
+               "until\nthe host waits: %s of what it held was back.\n", it->spec,
+               say_bytes(it->timing.kept_bytes).text);
+    }
+}
+
 static void table_foot(const replay_report *report)
 {
     size_t wrong = 0;
@@ -256,6 +269,7 @@ static void table_foot(const replay_report *report)
         wrong += it->out_of_memory + it->check.ledger_findings + it->check.data_errors
                  + it->failed;
     }
+    note_kept(report);
     puts("");
     if (wrong != 0)
         puts("SOMETHING IS WRONG: see above");
