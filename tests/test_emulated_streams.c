@@ -490,6 +490,8 @@ static void many_streams_leave_memory_flat(void **state)
             weir_stream stream = raw_stream(device, (weir_stream_kind)(i % 2));
             raw_record(device, event, stream);
             raw_stream_end(device, stream);
+            if (scheduler == WEIR_EMULATED_THREADS && i % 50 == 0)
+                must_ok(weir__device_sync(device)); /* workers may lag behind */
             if (i == count / 2)
                 live = weir__host_live();
         }
