@@ -406,7 +406,14 @@ static void do_free(model *m)
     weir__heap_release(&m->heap, block, mark);
 }
 
-/* A block in limbo has one mark left, or is put back as it was. */
+/* "Done" is a mark below a number, and each of the few that remain must be there. */
+static bool is_below(void *context, weir__mark mark)
+{
+    return mark.number < *(const uint64_t *)context;
+}
+
+/* A block in limbo loses the marks that are done; if one is left, it is free behind
+ * it. */
 static void do_settle(model *m)
 {
     model_chunk *chunk;
@@ -414,12 +421,25 @@ static void do_settle(model *m)
     if (waits == NULL)
         return;
     weir__heap_block *block = weir__heap_around(&m->heap, (void *)waits->base);
-    weir__heap_hold(&m->heap, block);
-    if (below(m, 3) != 0) {
-        weir__heap_drop_marks(&m->heap, block);
-        waits->state = WEIR__HEAP_FREE;
-        model_merge(chunk);
+    uint64_t done = below(m, m->last_number + 2), open = 0, lowest = UINT64_MAX;
+    for (const weir__heap_block *b = block; b != NULL; b = b->more) {
+        open += b->mark.number >= done;
+        if (b->mark.number >= done && b->mark.number < lowest)
+            lowest = b->mark.number;
     }
+    weir__heap_hold(&m->heap, block);
+    weir__heap_drop_done(&m->heap, block, is_below, &done);
+
+    uint64_t left = 0;
+    for (const weir__heap_block *b = block; b != NULL; b = b->more) {
+        must(open == 0 || b->mark.number >= lowest);
+        left++;
+    }
+    must_equal(left, open > 0 ? open : 1);
+    waits->mark = block->mark;
+    if (left == 1)
+        waits->state = WEIR__HEAP_FREE;
+    model_merge(chunk);
     weir__heap_release(&m->heap, block, block->mark);
 }
 
