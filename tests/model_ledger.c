@@ -448,7 +448,7 @@ static void ledger_finds_what_a_naive_one_finds(void **state)
     static program one;
     size_t live = weir__host_live();
     uint64_t programs = support_bound("programs on the ledger and a naive one",
-                                      2500, 40000);
+                                      4000, 40000);
     for (uint64_t i = 0; i < programs; i++) {
         begin_program(&one, support_seed(i));
         uint32_t steps = 20 + draw(&one, STEPS_MAX - 20);
