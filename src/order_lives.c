@@ -41,6 +41,9 @@ weir_status weir__order_stream_sync(weir__order *order, weir_stream stream)
     bool captured = clock != NULL && clock->capture != 0;
     if (clock != NULL)
         before = (weir__mark){ clock->id, clock->counter };
+    /* The wait is for operations, and what leans is behind none. */
+    if (clock != NULL && clock->leans_from != 0)
+        before.number = clock->leans_from - 1;
     weir__mutex_unlock(&order->lock);
     if (captured)
         return weir__fail(WEIR_CAPTURING, "the stream is being captured");

@@ -11,11 +11,12 @@
  * behind" before the wait would let a second thread use t too early.
  *
  * The legacy stream needs no event with a blocking stream: the next operation of
- * either is behind the other. But handing memory over is no operation. If the legacy
- * stream takes a block by that rule and gives it away again with nothing put on it in
- * between, it was behind nothing. So from then on its marks lean (leans_from), and a
- * leaning mark is good for a blocking stream only once something was put on the legacy
- * stream after it: an event, if nobody knows of anything else.
+ * either is behind the other. But handing memory over is no operation. A stream that
+ * takes a block by that rule, and gives it away again with nothing put on it in
+ * between, was behind nothing. So from then on its marks lean (leans_from) until an
+ * event is recorded after them, which is an operation. A leaning mark of the legacy
+ * stream is not good for a blocking one by the rule, and the host's wait for a stream
+ * says nothing of its leaning marks.
  */
 #include "stream_order.h"
 
@@ -58,20 +59,20 @@ static bool rule_applies(weir__clock *t, const weir__clock *s, uint64_t number)
            !clock_is_transient(s);
 }
 
-/* Marks of the legacy stream from a new one on lean, also if earlier ones do. */
-static void lean(weir__clock *legacy)
+/* Marks of `clock` from a new one on lean, also if earlier ones do. */
+static void lean(weir__clock *clock)
 {
-    legacy->leans_last = ++legacy->counter;
-    if (legacy->leans_from == 0)
-        legacy->leans_from = legacy->leans_last;
+    clock->leans_last = ++clock->counter;
+    if (clock->leans_from == 0)
+        clock->leans_from = clock->leans_last;
 }
 
 /* An event behind all marks up to `number` was an operation: these lean no more. */
-static void stand_upright(weir__clock *legacy, uint64_t number)
+static void stand_upright(weir__clock *clock, uint64_t number)
 {
-    if (legacy->leans_from == 0 || number < legacy->leans_from)
+    if (clock->leans_from == 0 || number < clock->leans_from)
         return;
-    legacy->leans_from = number < legacy->leans_last ? number + 1 : 0;
+    clock->leans_from = number < clock->leans_last ? number + 1 : 0;
 }
 
 /* See may_take in the header. `t` may be null: nobody. */
@@ -108,8 +109,7 @@ static bool may_take(weir__order *order, weir__clock *t, weir__mark mark)
         return true;
     if (!rule_applies(t, s, mark.number))
         return false;
-    if (t->kind == WEIR__CLOCK_LEGACY)
-        lean(t);
+    lean(t);
     return true;
 }
 

@@ -162,6 +162,51 @@ static void legacy_waits_are_passed_on(void **state)
     scene_close(&it);
 }
 
+/* The same the other way round: the host's wait for a stream that took and gave back
+ * what the legacy stream works on is no wait for the legacy stream. */
+static void waiting_for_a_stream_says_nothing_of_what_it_never_used(bool legacy_takes)
+{
+    scene it = scene_open(false);
+    uint64_t gate;
+    it.a = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream blocking = make_stream(it.device, WEIR_STREAM_BLOCKING);
+    weir_stream user = legacy_takes ? blocking : NULL;
+    weir_stream idle = legacy_takes ? NULL : blocking;
+    void *x = take(it.pool, user, SIZE);
+    must_ok(weir_emulated_stall(it.device, user, &gate));
+    stamp(it.device, user, x, SIZE, 1);
+    give(it.pool, user, x, SIZE);
+    void *y = take(it.pool, idle, SIZE);
+    must(y == x);
+    weir_point back;
+    must_ok(weir_point_here(it.device, idle, &back));
+    must_ok(weir_stream_sync(it.device, idle));
+    bool done;
+    must_ok(weir_point_query(it.device, back, &done));
+    must(!done);
+    give(it.pool, idle, x, SIZE);
+    must(take(it.pool, it.a, SIZE) == x);
+    stamp(it.device, it.a, x, SIZE, 2);
+    must_not_finish(&it, it.a);
+    must_ok(weir_emulated_open_gate(it.device, gate));
+    check_stamp(it.device, it.a, x, SIZE, 2);
+    give(it.pool, it.a, x, SIZE);
+    end_stream(it.device, blocking);
+    scene_close(&it);
+}
+
+static void waiting_for_an_idle_legacy_stream_says_nothing(void **state)
+{
+    (void)state;
+    waiting_for_a_stream_says_nothing_of_what_it_never_used(true);
+}
+
+static void waiting_for_an_idle_blocking_stream_says_nothing(void **state)
+{
+    (void)state;
+    waiting_for_a_stream_says_nothing_of_what_it_never_used(false);
+}
+
 /* The legacy stream's next operation is behind the blocking streams that there are
  * then. One that ended after it gave its memory away is none of them. */
 static void legacy_waits_for_a_stream_that_has_ended(void **state)
@@ -486,6 +531,8 @@ int main(void)
         cmocka_unit_test(legacy_needs_events_with_non_blocking_streams_only),
         cmocka_unit_test(legacy_passes_on_what_it_never_used),
         cmocka_unit_test(legacy_waits_are_passed_on),
+        cmocka_unit_test(waiting_for_an_idle_legacy_stream_says_nothing),
+        cmocka_unit_test(waiting_for_an_idle_blocking_stream_says_nothing),
         cmocka_unit_test(legacy_waits_for_a_stream_that_has_ended),
         cmocka_unit_test(reused_handle_is_another_stream),
         cmocka_unit_test(retired_stream_leaves_its_marks_ordered),
