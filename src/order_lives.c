@@ -32,8 +32,21 @@ static void note_forget(weir__order *order, uint64_t clock)
 
 /* ---- waits of the whole host ---- */
 
+weir_status weir__order_stand(weir__order *order, weir_stream stream)
+{
+    if (weir__stream_of(stream) != WEIR_STREAM_LEGACY)
+        return WEIR_OK;
+    weir__mutex_lock(&order->lock);
+    weir_status status = weir__legacy_stand(order);
+    weir__mutex_unlock(&order->lock);
+    return status;
+}
+
 weir_status weir__order_stream_sync(weir__order *order, weir_stream stream)
 {
+    weir_status stood = weir__order_stand(order, stream);
+    if (stood != WEIR_OK)
+        return stood;
     stream = weir__stream_of(stream);
     weir__mutex_lock(&order->lock);
     const weir__clock *clock = weir__find_stream(order, stream);
