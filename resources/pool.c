@@ -26,7 +26,6 @@
 #include "pool_internal.h"
 #include "resource_internal.h"
 
-#define POOL_GROWTH_BYTES  ((size_t)32 << 20)
 /* Any alignment costs the pool at most that many bytes in front of a block, which stay
  * free; a page of the device's is the most that anything asks for. */
 #define POOL_MAX_ALIGNMENT ((size_t)2 << 20)
@@ -427,8 +426,6 @@ static weir_status options_read(const weir_pool_options *from, weir_pool_options
     out->struct_size = sizeof *out;
     if (out->limit_bytes == 0)
         out->limit_bytes = SIZE_MAX;
-    if (out->growth_bytes == 0)
-        out->growth_bytes = POOL_GROWTH_BYTES;
     if (out->limit_bytes < out->initial_bytes)
         return weir__fail(WEIR_INVALID_ARGUMENT,
                           "the limit of a pool is %zu bytes, below its initial size of "

@@ -230,13 +230,16 @@ weir_status weir__order_point(weir__order *order, weir_stream stream, weir__mark
 {
     uint64_t id;
     *out = WEIR__MARK_DONE;
-    weir_status status = weir__order_clock(order, stream, &id);
-    if (status != WEIR_OK)
-        return status;
-    if (weir__order_is_captured(order, (weir__mark){ id, 0 }))
-        return weir__fail(WEIR_CAPTURING, "the stream is being captured");
-
-    weir__mark mark = weir__order_mark_here(order, id);
+    weir_status status = WEIR_OK;
+    weir__mark mark = { WEIR__CLOCK_ASIDE, 0 };
+    while (mark.clock == WEIR__CLOCK_ASIDE) { /* another thread dropped the clock */
+        status = weir__order_clock(order, stream, &id);
+        if (status != WEIR_OK)
+            return status;
+        if (weir__order_is_captured(order, (weir__mark){ id, 0 }))
+            return weir__fail(WEIR_CAPTURING, "the stream is being captured");
+        mark = weir__order_mark_here(order, id);
+    }
     weir__mutex_lock(&order->lock);
     weir__clock *clock = weir__clock_find(order, id);
     if (clock != NULL && clock_is_transient(clock))
@@ -248,6 +251,35 @@ weir_status weir__order_point(weir__order *order, weir_stream stream, weir__mark
 }
 
 /* ---- captures ---- */
+
+/* No driver call tells about a stream of which only the handle is known, but those in
+ * captures are few. */
+static bool unknown_is_captured(weir__order *order, weir_stream stream)
+{
+    for (uint32_t i = 0; i < CLOCK_BUCKETS; i++) {
+        for (const weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id) {
+            if (c->kind == WEIR__CLOCK_UNKNOWN && c->stream == stream &&
+                c->capture != 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+bool weir__order_stream_is_captured(weir__order *order, weir_stream stream)
+{
+    stream = weir__stream_of(stream);
+    weir__mutex_lock(&order->lock);
+    bool captured = false;
+    const weir__clock *clock = order->captures > 0 ? weir__find_stream(order, stream)
+                                                   : NULL;
+    if (clock != NULL)
+        captured = clock->capture != 0;
+    else if (order->captures > 0 && stream != WEIR_STREAM_PER_THREAD)
+        captured = unknown_is_captured(order, stream);
+    weir__mutex_unlock(&order->lock);
+    return captured;
+}
 
 static weir_status capture_add(weir__order *order, weir_stream stream, uint64_t *out)
 {

@@ -340,19 +340,6 @@ static weir_status clock_of(weir__order *order, weir_stream stream, uint64_t *ou
     return *out != 0 ? WEIR_OK : meet_stream(order, stream, out);
 }
 
-/* No driver call tells about a stream of which only the handle is known, but those in
- * captures are few. */
-static bool unknown_is_captured(weir__order *order, weir_stream stream)
-{
-    for (uint32_t i = 0; i < CLOCK_BUCKETS; i++) {
-        for (const weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id) {
-            if (c->kind == WEIR__CLOCK_UNKNOWN && c->capture != 0 && c->stream == stream)
-                return true;
-        }
-    }
-    return false;
-}
-
 weir_status weir__order_clock(weir__order *order, weir_stream stream, uint64_t *out)
 {
     stream = weir__stream_of(stream);
@@ -372,21 +359,6 @@ weir_status weir__order_clock(weir__order *order, weir_stream stream, uint64_t *
             return status != WEIR_OK ? status : stocked;
     }
     return WEIR_OK;
-}
-
-bool weir__order_stream_is_captured(weir__order *order, weir_stream stream)
-{
-    stream = weir__stream_of(stream);
-    weir__mutex_lock(&order->lock);
-    bool captured = false;
-    const weir__clock *clock = order->captures > 0 ? weir__find_stream(order, stream)
-                                                   : NULL;
-    if (clock != NULL)
-        captured = clock->capture != 0;
-    else if (order->captures > 0 && stream != WEIR_STREAM_PER_THREAD)
-        captured = unknown_is_captured(order, stream);
-    weir__mutex_unlock(&order->lock);
-    return captured;
 }
 
 /* The clock for memory that comes back: of the capture that it was born in, or of
@@ -409,8 +381,12 @@ static uint64_t clock_to_free_on(weir__order *order, weir_stream stream, uint64_
 
 weir__mark weir__order_free_mark(weir__order *order, weir_stream stream, uint64_t birth)
 {
-    uint64_t id = clock_to_free_on(order, stream, birth);
-    weir__mark mark = weir__order_mark_here(order, id);
+    uint64_t id;
+    weir__mark mark;
+    do { /* again, if another thread dropped the clock of an idle stream, or a capture */
+        id = clock_to_free_on(order, stream, birth);
+        mark = weir__order_mark_here(order, id);
+    } while (mark.clock == WEIR__CLOCK_ASIDE && id != 0);
     /* A mark whose event could not be recorded stays open: see clocks.h. */
     (void)weir__order_close(order, id);
     return mark;

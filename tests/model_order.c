@@ -108,7 +108,7 @@ static void explore(const char *what, uint32_t most_switches, void (*prepare)(st
 
 static uint32_t switches(void)
 {
-    return (uint32_t)support_bound("switches between two threads", 3, 5);
+    return (uint32_t)support_bound("model_order.switches", 3, 4);
 }
 
 /* ---- what a thread does ---- */

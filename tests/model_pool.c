@@ -48,7 +48,7 @@ static void one_of_two_frees_is_misuse(void **state)
     (void)state;
     static explorer self;
     self = (explorer){ 0 };
-    self.most_switches = (uint32_t)support_bound("model_pool.double_free_switches", 2, 4);
+    self.most_switches = (uint32_t)support_bound("model_pool.free_switches", 2, 4);
     race at = { .it = scene_explored(&self) };
     misuse_log log;
     do {

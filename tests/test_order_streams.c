@@ -41,7 +41,7 @@ static void relay_second(void *argument)
 static void per_thread_memory_is_taken_while_its_thread_lives(void **state)
 {
     (void)state;
-    uint64_t seeds = support_bound("per-thread relays", 20, 200);
+    uint64_t seeds = support_bound("test_order_streams.relays", 20, 200);
     for (uint64_t i = 0; i < seeds; i++) {
         support_use_seed(i);
         scene it = scene_open(false);
@@ -89,7 +89,7 @@ static void legacy_makes_no_barrier_for_blocking_streams(void **state)
     uint64_t recorded = calls_of(it.device).event_record;
     give(it.pool, NULL, take(it.pool, NULL, SIZE), SIZE);
     must_equal(events_to_hand_over(&it, NULL, blocking), 0);
-    must_equal(calls_of(it.device).event_record, recorded + 1); /* blocking's own free */
+    must_equal(calls_of(it.device).event_record, recorded + 1); /* blocking's free */
     must_equal(events_to_hand_over(&it, NULL, it.a), 1);
     end_stream(it.device, blocking);
     scene_close(&it);
@@ -311,7 +311,7 @@ static void many_streams_leave_memory_flat(bool known)
 {
     scene it = scene_open(false);
     it.a = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
-    uint64_t streams = support_bound("streams created and retired", 5000, 100000);
+    uint64_t streams = support_bound("test_order_streams.streams", 5000, 100000);
     weir__order_size early = { 0 };
     for (uint64_t i = 0; i < streams; i++) {
         weir_stream stream;

@@ -518,6 +518,24 @@ static void pool_extends_its_last_chunk(void **state)
     close_one(it);
 }
 
+static void pool_grows_in_step_with_what_it_holds(void **state)
+{
+    (void)state;
+    one it = open_one();
+    weir_resource *pool = open_pool(open_leaf(it.device), 0, 0, 0);
+    void *small = take(pool, it.stream, 1);
+    must_equal(held(pool), 8 * MIB);
+    void *large = take(pool, it.stream, 120 * MIB);
+    must_equal(held(pool), 128 * MIB);
+    void *next = take(pool, it.stream, 9 * MIB);
+    must_equal(held(pool), 160 * MIB);
+    give(pool, it.stream, small, 1);
+    give(pool, it.stream, large, 120 * MIB);
+    give(pool, it.stream, next, 9 * MIB);
+    weir_resource_unref(pool);
+    close_one(it);
+}
+
 /* ---- options and arguments ---- */
 
 static void pool_reads_its_options(void **state)
@@ -531,7 +549,7 @@ static void pool_reads_its_options(void **state)
     must_ok(weir_pool_get_options(pool, &options));
     must_equal(options.initial_bytes, 0);
     must_equal(options.limit_bytes, SIZE_MAX);
-    must_equal(options.growth_bytes, 32 * MIB);
+    must_equal(options.growth_bytes, 0);
     weir_resource_unref(pool);
 
     options.initial_bytes = MIB;
@@ -560,6 +578,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pool_draws_multiples_of_its_growth),
+        cmocka_unit_test(pool_grows_in_step_with_what_it_holds),
         cmocka_unit_test(pool_draws_the_initial_size_at_once),
         cmocka_unit_test(pool_uses_fresh_memory_behind_freed),
         cmocka_unit_test(pool_asks_no_device_for_what_one_stream_reuses),

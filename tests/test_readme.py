@@ -1,4 +1,4 @@
-"""The README's first program compiles without a warning, runs, and says what it says."""
+"""The README's first program compiles without a warning and prints what it promises."""
 import os
 import re
 import subprocess

@@ -67,7 +67,7 @@ typedef struct pass_timing {
     size_t peak_live_bytes;
     size_t peak_held_bytes;
     bool held_is_known;
-    size_t kept_bytes;           /* of what is held in the end: back, but not known done */
+    size_t kept_bytes;           /* of what is held in the end: back, and not freed */
     weir_device_calls calls;     /* of the events alone */
     size_t out_of_memory;
 } pass_timing;

@@ -24,7 +24,9 @@ typedef struct weir_pool_options {
                              another: by the first allocate, in one chunk; default
                              none */
     size_t limit_bytes;   /* most to hold from upstream; default no limit */
-    size_t growth_bytes;  /* chunks are multiples of it; default 32 MiB */
+    size_t growth_bytes;  /* chunks are multiples of it; default 8 MiB, and as the
+                             pool grows an eighth to a quarter of what it holds, up
+                             to 256 MiB */
 } weir_pool_options;
 
 #define WEIR_POOL_OPTIONS_INIT { sizeof(weir_pool_options), 0, 0, 0 }

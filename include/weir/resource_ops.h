@@ -49,10 +49,10 @@ typedef struct weir_resource_ops {
      * resource finds misuse: its deallocate is asked about what it has not out, with
      * sizes that no block has. */
     weir_status (*find)(void *self, const void *ptr, weir_block *out);
-    /* Optional. As deallocate, behind `count` points. Left null: the legacy stream waits
-     * for them, or if it cannot the host does, and the block goes back on that stream.
-     * What nobody can wait for, as points of a capture that is not released, is never
-     * given back. */
+    /* Optional. As deallocate, behind `count` points. Left null: the legacy stream
+     * waits for them, or if it cannot the host does, and the block goes back on that
+     * stream. What nobody can wait for, as points of a capture that is not released,
+     * is never given back. */
     bool (*deallocate_after)(void *self, void *ptr, size_t bytes, size_t alignment,
                              const weir_point *points, size_t count);
     /* Optional: makes the block of `bytes` at `ptr` `new_bytes` long without moving
