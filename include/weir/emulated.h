@@ -22,7 +22,9 @@ typedef enum weir_emulated_scheduler {
     WEIR_EMULATED_THREADS = 0,
     /* No workers: work advances only while a host thread waits or asks, and each time a
      * choice drawn from the seed picks the stream. The same seed gives the same run;
-     * with several host threads, if they run under weir_emulated_run_threads. */
+     * with several host threads, if they run under weir_emulated_run_threads. A wait
+     * that nothing can end (a closed gate) is answered with DEVICE_ERROR. Once 1024
+     * operations are pending, putting another makes the oldest one that can happen. */
     WEIR_EMULATED_STEPPED = 1,
     /* No work: calls are counted and cost nothing; kernels, copies and fills do
      * nothing; an event is pending until a host wait has passed it. For timing. */
@@ -85,7 +87,8 @@ typedef struct weir_emulated_range {
 } weir_emulated_range;
 
 /* A "kernel": runs when the stream comes to it. views[i] is where the host can touch
- * ranges[i], for as long as the kernel runs. Must not call Weir. */
+ * ranges[i], for as long as the kernel runs; null for a range of no bytes. Must not
+ * call Weir. */
 typedef void (*weir_emulated_kernel)(void *argument, void *const views[]);
 
 /* Puts `kernel` on `stream`, with all the byte ranges it touches. `ranges` is copied,
@@ -121,7 +124,8 @@ weir_emulated_stream_destroy(weir_device *device, weir_stream stream);
 /* Begins and ends a graph capture of `stream` as another library would. What is put on
  * it in between does not run: it is counted. *captured (may be null) gets how many
  * operations the capture holds. Ending answers DEVICE_ERROR if something in between has
- * spoilt the capture. */
+ * spoilt the capture; so does, other than on a real device, another stream that waits
+ * for an event of the capture. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_capture_begin(weir_device *device, weir_stream stream);
 WEIR_API WEIR_NODISCARD weir_status
