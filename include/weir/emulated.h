@@ -24,7 +24,7 @@ typedef enum weir_emulated_scheduler {
      * choice drawn from the seed picks the stream. The same seed gives the same run;
      * with several host threads, if they run under weir_emulated_run_threads. A wait
      * that nothing can end (a closed gate) is answered with DEVICE_ERROR. Once 1024
-     * operations are pending, putting another makes the oldest one that can happen. */
+     * operations are pending, putting another first lets one happen. */
     WEIR_EMULATED_STEPPED = 1,
     /* No work: calls are counted and cost nothing; kernels, copies and fills do
      * nothing; an event is pending until a host wait has passed it. For timing. */
@@ -124,8 +124,8 @@ weir_emulated_stream_destroy(weir_device *device, weir_stream stream);
 /* Begins and ends a graph capture of `stream` as another library would. What is put on
  * it in between does not run: it is counted. *captured (may be null) gets how many
  * operations the capture holds. Ending answers DEVICE_ERROR if something in between has
- * spoilt the capture; so does, other than on a real device, another stream that waits
- * for an event of the capture. */
+ * spoilt the capture. Unlike on a real device, another stream that waits for an event
+ * of the capture does not join it: that spoils it. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_capture_begin(weir_device *device, weir_stream stream);
 WEIR_API WEIR_NODISCARD weir_status
