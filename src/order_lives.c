@@ -34,10 +34,11 @@ static void note_forget(weir__order *order, uint64_t clock)
 
 weir_status weir__order_stand(weir__order *order, weir_stream stream)
 {
-    if (weir__stream_of(stream) != WEIR_STREAM_LEGACY)
-        return WEIR_OK;
     weir__mutex_lock(&order->lock);
-    weir_status status = weir__legacy_stand(order);
+    weir__clock *clock = weir__find_stream(order, weir__stream_of(stream));
+    weir_status status = WEIR_OK;
+    if (clock != NULL && clock->capture == 0)
+        status = weir__stand_locked(order, clock);
     weir__mutex_unlock(&order->lock);
     return status;
 }
@@ -216,7 +217,8 @@ weir_status weir__order_retire(weir__order *order, weir_stream stream,
     while (clock->pins > 0)
         weir__cond_wait(&order->changed, &order->lock);
     status = weir__record_locked(order, clock);
-    weir_status stood = clock->blocking ? weir__legacy_stand(order) : WEIR_OK;
+    weir_status stood = clock->blocking ? weir__stand_locked(order, order->legacy)
+                                        : WEIR_OK;
     if (status == WEIR_OK)
         status = stood;
     clock->retiring = false;

@@ -49,12 +49,14 @@ static weir__clock *mark_resolve(weir__order *order, weir__mark *mark)
 }
 
 /* Whether the next operation of `t` is behind `number` of `s` by CUDA's rule for the
- * legacy stream. That rule speaks of streams that there are: legacy leans only on those
- * that do not end before retirement has made good for it (weir__legacy_stand). */
+ * legacy stream. That rule speaks of streams that there are, and t leans on it until
+ * it is retired or waited for (weir__stand_locked): so nobody uses it for a stream
+ * that can end without a word, and t is none that is found by asking the device. */
 static bool rule_applies(weir__clock *t, const weir__clock *s, uint64_t number)
 {
     if (s->kind == WEIR__CLOCK_LEGACY)
-        return t->blocking && (s->leans_from == 0 || number < s->leans_from);
+        return t->blocking && t->kind != WEIR__CLOCK_UNKNOWN &&
+               (s->leans_from == 0 || number < s->leans_from);
     return t->kind == WEIR__CLOCK_LEGACY && s->blocking && !s->retired &&
            !clock_is_transient(s);
 }
@@ -227,11 +229,9 @@ static bool closes_at_once(const weir__order *order, const weir__clock *clock)
     return clock_is_transient(clock) || order->eager || order->live > 1;
 }
 
-weir_status weir__legacy_stand(weir__order *order)
+weir_status weir__stand_locked(weir__order *order, weir__clock *clock)
 {
-    if (order->legacy->leans_from == 0)
-        return WEIR_OK;
-    return weir__record_locked(order, order->legacy);
+    return clock->leans_from == 0 ? WEIR_OK : weir__record_locked(order, clock);
 }
 
 weir_status weir__order_close(weir__order *order, uint64_t id)
@@ -536,8 +536,10 @@ weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
     /* Of the legacy stream the event alone is enough for a blocking one: it is an
      * operation, and waiting for it would be one more. */
     taker = weir__clock_find(order, t);
-    bool rule = cover != NULL && taker != NULL && taker->blocking &&
-                mark.clock == order->legacy->id;
+    bool rule = cover != NULL && taker != NULL && mark.clock == order->legacy->id &&
+                taker->blocking && taker->kind != WEIR__CLOCK_UNKNOWN;
+    if (rule)
+        lean(taker);
     weir__mutex_unlock(&order->lock);
     if (cover == NULL)
         return status;
