@@ -24,8 +24,9 @@ static bool add_mark(weir__kept_block *block, weir__mark mark)
     return true;
 }
 
-/* Makes room: one aside mark stands for all marks but those of captures, for a device
- * wait is behind them all. False: there is none to be made. */
+/* Makes room: one aside mark stands for all marks but those of captures, and for every
+ * other point that the caller has, for a device wait is behind them all. False: there
+ * is no room even for that. */
 static bool fold_marks(weir__kept_block *block, weir__order *order)
 {
     size_t left = 0;
@@ -37,23 +38,42 @@ static bool fold_marks(weir__kept_block *block, weir__order *order)
     return add_mark(block, weir__order_mark_here(order, 0)); /* no clock is number 0 */
 }
 
+/* Makes room by leaving out what is done. False: nothing is. */
+static bool drop_done_marks(weir__kept_block *block, weir__order *order)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < block->mark_count; i++) {
+        if (!weir__order_is_done(order, 0, block->marks[i]))
+            block->marks[left++] = block->marks[i];
+    }
+    bool dropped = left < block->mark_count;
+    block->mark_count = left;
+    block->rests_on_giver |= dropped;
+    return dropped;
+}
+
 void weir__kept_mark_behind(weir__kept_block *block, weir__order *order,
                             const weir_point *points, size_t count)
 {
     block->mark_count = 0;
+    block->rests_on_giver = false;
     if (weir__order_is_captured(order, (weir__mark){ block->birth, 0 }))
         add_mark(block, weir__order_free_mark(order, NULL, block->birth));
     for (size_t i = 0; i < count; i++) {
         weir__mark mark = { points[i].clock, points[i].mark };
-        if (weir__order_is_done(order, 0, mark) || add_mark(block, mark))
-            continue;
-        if (!fold_marks(block, order) || !add_mark(block, mark)) {
+        bool fits = add_mark(block, mark) ||
+                    (drop_done_marks(block, order) && add_mark(block, mark)) ||
+                    (fold_marks(block, order) &&
+                     (!weir__order_is_captured(order, mark) || add_mark(block, mark)));
+        if (!fits) {
             block->mark_count = 0;
             return;
         }
     }
-    if (block->mark_count == 0)
+    if (block->mark_count == 0) {
         add_mark(block, WEIR__MARK_DONE);
+        block->rests_on_giver = true;
+    }
 }
 
 /* ---- queues ---- */
@@ -71,8 +91,8 @@ static size_t room_of(const weir__kept_block *block)
 
 weir__mark weir__kept_mark(const weir__kept_block *block)
 {
-    WEIR_ASSERT(block->mark_count > 0, "a kept block waits for nothing");
-    return block->marks[block->mark_count - 1];
+    WEIR_ASSERT(block->marks_left > 0, "a kept block waits for nothing");
+    return block->marks[block->marks_left - 1];
 }
 
 static uint64_t clock_of(const weir__kept_block *block)
@@ -82,7 +102,7 @@ static uint64_t clock_of(const weir__kept_block *block)
 
 static size_t aside_bytes_of(const weir__kept_block *block)
 {
-    for (size_t i = 0; i < block->mark_count; i++) {
+    for (size_t i = 0; i < block->marks_left; i++) {
         if (block->marks[i].clock == WEIR__CLOCK_ASIDE)
             return block->record.bytes;
     }
@@ -102,6 +122,8 @@ void weir__kept_put(weir__kept *kept, weir__kept_block *block)
 {
     if (block->number == 0)
         block->number = ++kept->last_number;
+    if (block->marks_left == 0)
+        block->marks_left = block->mark_count;
     block->newer = NULL;
 
     uint64_t clock = clock_of(block);
@@ -140,6 +162,16 @@ static weir__kept_block *take_head(weir__kept *kept, weir__kept_block **link)
     return head;
 }
 
+/* Other threads may have seen that some of the marks are done: the ledger hears that
+ * this one knows it too. */
+static void learn_marks(const weir__kept_block *block, weir__order *order)
+{
+    for (size_t i = 0; i < block->mark_count; i++) {
+        bool done = weir__order_may_take(order, 0, block->marks[i]);
+        WEIR_ASSERT(done, "a mark was done and is not");
+    }
+}
+
 weir__kept_block *weir__kept_take_done(weir__kept *kept, weir__order *order,
                                        uint64_t clock)
 {
@@ -149,11 +181,12 @@ weir__kept_block *weir__kept_take_done(weir__kept *kept, weir__order *order,
     while (*link != NULL && clock_of(*link) == clock &&
            weir__order_may_take(order, 0, weir__kept_mark(*link))) {
         weir__kept_block *block = take_head(kept, link);
-        if (block->mark_count > 1) {
-            block->mark_count--;
+        if (block->marks_left > 1) {
+            block->marks_left--;
             weir__kept_put(kept, block);
             link = find_queue(kept, clock);
         } else {
+            learn_marks(block, order);
             *end = block;
             end = &block->newer;
         }
@@ -213,7 +246,9 @@ void weir__kept_verify(const weir__kept *kept)
                                                      "is not its own");
                 WEIR_CHECK(block->record.state == WEIR__BLOCK_BACK,
                            "a block is kept that did not come back");
-                WEIR_CHECK(block->mark_count <= WEIR__KEPT_MARKS, "too many marks");
+                WEIR_CHECK(block->marks_left <= block->mark_count &&
+                               block->mark_count <= WEIR__KEPT_MARKS,
+                           "a block waits for more marks than it has");
                 blocks++;
                 bytes += block->record.bytes;
                 aside_bytes += aside_bytes_of(block);

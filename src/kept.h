@@ -21,6 +21,8 @@ typedef struct weir__kept_block {
     uint64_t birth;                      /* the clock that it was allocated under */
     weir__mark marks[WEIR__KEPT_MARKS];  /* to be freed behind all of them */
     size_t mark_count;                   /* at least one, where it stands in a queue */
+    size_t marks_left;                   /* of these: it waits for the last of them */
+    bool rests_on_giver;                 /* also on what its giver knew to be done */
     uint64_t number;                     /* by age */
     uint64_t asked;                      /* the last round that asked about it */
     struct weir__kept_block *newer;      /* in its queue, or any other list */
@@ -42,9 +44,10 @@ typedef struct weir__kept {
 } weir__kept;
 
 /* Sets the marks of `block` to be behind `count` points, and behind the capture that it
- * was allocated in, if any. What does not fit becomes an aside mark; with more
- * captures than fit there are no marks, and the block must never be freed. To be called
- * without locks, before it is put. */
+ * was allocated in, if any. What does not fit is done already, which only the caller
+ * then knows (rests_on_giver), or becomes an aside mark; with more captures than fit
+ * there are no marks, and the block must never be freed. To be called without locks,
+ * before it is put. */
 void weir__kept_mark_behind(weir__kept_block *block, weir__order *order,
                             const weir_point *points, size_t count);
 

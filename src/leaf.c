@@ -131,6 +131,21 @@ static size_t free_list(leaf *self, weir__kept_block *list)
     return bytes;
 }
 
+/* To the ledger: what this thread knows to be done is told to all, and learnt. */
+static void tell_what_is_known(const leaf *self)
+{
+    const weir__device_ops *ops = self->device->ops;
+    if (ops->note_done != NULL)
+        ops->note_done(self->device->self, 0, NULL);
+}
+
+static void learn_what_is_known(const leaf *self)
+{
+    const weir__device_ops *ops = self->device->ops;
+    if (ops->note_learn != NULL)
+        ops->note_learn(self->device->self, 0);
+}
+
 /* Takes off what is known to be done behind `mark`. */
 static weir__kept_block *take_done(leaf *self, weir__mark mark)
 {
@@ -139,6 +154,10 @@ static weir__kept_block *take_done(leaf *self, weir__mark mark)
                                                   mark.clock);
     take_off_locked(self, list);
     weir__mutex_unlock(&self->lock);
+    for (const weir__kept_block *block = list; block != NULL; block = block->newer) {
+        if (block->rests_on_giver)
+            learn_what_is_known(self);
+    }
     return list;
 }
 
@@ -388,14 +407,6 @@ static bool leaf_deallocate(void *context, weir_stream stream,
     return true;
 }
 
-/* Whatever this thread knows to be done is so for who frees the block in the end. */
-static void tell_what_is_done(const leaf *self)
-{
-    const weir__device_ops *ops = self->device->ops;
-    if (ops->note_done != NULL)
-        ops->note_done(self->device->self, 0, NULL);
-}
-
 static bool leaf_deallocate_after(void *context, void *ptr, size_t bytes,
                                   size_t alignment, const weir_point *points,
                                   size_t count)
@@ -405,7 +416,8 @@ static bool leaf_deallocate_after(void *context, void *ptr, size_t bytes,
     if (block == NULL)
         return false;
     weir__kept_mark_behind(block, order_of(self), points, count);
-    tell_what_is_done(self);
+    if (block->rests_on_giver)
+        tell_what_is_known(self);
     keep(self, block);
     return true;
 }

@@ -96,7 +96,7 @@ static const struct kind {
 typedef struct world {
     weir_device *device;
     weir_resource *mr; /* null: it has ended on its own */
-    weir_stream streams[STREAMS]; /* the defaults, two that do not block, one that does */
+    weir_stream streams[STREAMS]; /* defaults, two that do not block, one that does */
     uint64_t seed;
 } world;
 
@@ -238,6 +238,11 @@ static void allocations_are_different(world *w)
     }
 }
 
+static bool is_no_room(weir_status status)
+{
+    return status == WEIR_OUT_OF_MEMORY || status == WEIR_LIMIT_REACHED;
+}
+
 static void sizes_from_bytes_to_a_petabyte(world *w)
 {
     static const size_t sizes[] = { 1, 4, 255, 256, 257, KIB, MIB, GIB };
@@ -249,18 +254,17 @@ static void sizes_from_bytes_to_a_petabyte(world *w)
             if (status == WEIR_OK)
                 block_give(w, &one);
             else
-                must(sizes[j] == GIB && (status == WEIR_OUT_OF_MEMORY ||
-                                         status == WEIR_LIMIT_REACHED));
+                must(sizes[j] == GIB && is_no_room(status));
         }
         block none;
         weir_status status = block_try(w, &none, w->streams[i], GIB << 20,
                                        WEIR_ALIGNMENT, 0);
-        must(status == WEIR_OUT_OF_MEMORY || status == WEIR_LIMIT_REACHED);
+        must(is_no_room(status));
         weir_out_of_memory report = { .struct_size = sizeof report };
         must_ok(weir_last_out_of_memory(&report));
         must(report.requested_bytes >= GIB << 20);
         status = block_try(w, &none, w->streams[i], SIZE_MAX, WEIR_ALIGNMENT, 0);
-        must(status == WEIR_OUT_OF_MEMORY || status == WEIR_LIMIT_REACHED);
+        must(is_no_room(status));
     }
 }
 
@@ -271,8 +275,9 @@ static void every_alignment_up_to_the_largest(world *w)
     block out[24];
     size_t count = 0;
     for (size_t alignment = 1; alignment <= most && count < 24; alignment *= 2) {
-        must_ok(block_try(w, &out[count], w->streams[count % STREAMS], 3 * alignment + 1,
-                          alignment, alignment));
+        weir_stream stream = w->streams[count % STREAMS];
+        must_ok(block_try(w, &out[count], stream, 3 * alignment + 1, alignment,
+                          alignment));
         count++;
     }
     for (size_t i = 0; i < count; i++)
@@ -344,8 +349,8 @@ static void mix_run(void *argument)
                                        support_random_below(&m->random, 100) < 53);
         if (allocate) {
             size_t bytes = (size_t)support_random_between(&m->random, 1, m->most_bytes);
-            block_take(m->w, &out[count], mix_stream(m), bytes,
-                       support_random(&m->random));
+            weir_stream stream = mix_stream(m);
+            block_take(m->w, &out[count], stream, bytes, support_random(&m->random));
             for (size_t i = 0; i < count; i++)
                 must(!overlap(&out[i], &out[count]));
             count++;
@@ -431,7 +436,8 @@ static void relay_between(world *w, weir_stream giver_stream, weir_stream taker_
     block blocks[100];
     weir_event events[100];
     must(count <= 100);
-    relay giver = { w, true, giver_stream, taker_stream, w->seed, count, blocks, events };
+    relay giver = { w,       true,  giver_stream, taker_stream,
+                    w->seed, count, blocks,       events };
     relay taker = giver;
     taker.is_giver = false;
     void *const arguments[] = { &giver, &taker };
@@ -464,7 +470,8 @@ static void misuse_changes_nothing(world *w)
     void *ptr = one.ptr;
     block_give(w, &one);
     must(!weir_deallocate(w->mr, w->streams[2], ptr, 1000, WEIR_ALIGNMENT));
-    must(log.kind == WEIR_MISUSE_DOUBLE_FREE || log.kind == WEIR_MISUSE_FOREIGN_POINTER);
+    must(log.kind == WEIR_MISUSE_DOUBLE_FREE ||
+         log.kind == WEIR_MISUSE_FOREIGN_POINTER);
     must_equal(log.count, 1);
     misuse_end();
     must_equal(statistics_of(w->mr).out_blocks, 0);
@@ -553,8 +560,11 @@ static void trial_run(void **state)
     }
 }
 
-int main(void)
+/* An argument picks cases by their names: "pool*stepped*". */
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     static trial trials[KINDS * CASES * 2];
     static struct CMUnitTest tests[KINDS * CASES * 2];
     size_t count = 0;
