@@ -441,8 +441,10 @@ static weir_status cover_hold(weir__order *order, weir__mark mark, weir__cover *
     *out = NULL;
     for (;;) {
         weir__clock *s = weir__clock_find(order, mark.clock);
-        if (s == NULL || mark.number <= s->done)
+        if (s == NULL || mark.number <= s->done) {
+            note_learn(order, s == NULL ? 0 : s->id);
             return WEIR_OK;
+        }
         weir__cover *cover = weir__cover_for(s, mark.number);
         if (cover != NULL) {
             *out = weir__cover_ref(cover);
