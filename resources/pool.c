@@ -51,6 +51,27 @@ static void count_out(weir_resource_statistics *counts, size_t bytes)
         counts->peak_out_bytes = counts->out_bytes;
 }
 
+/* The ledger's name for what marks that were dropped stand for. */
+static uint64_t dropped_key(const weir__pool *self)
+{
+    return (uint64_t)(uintptr_t)self;
+}
+
+void weir__pool_note_dropped_locked(weir__pool *self)
+{
+    const weir__device_ops *ops = self->device->ops;
+    self->has_dropped = true;
+    if (ops->note_done != NULL)
+        ops->note_done(self->device->self, dropped_key(self), NULL);
+}
+
+static void learn_dropped_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
+{
+    const weir__device_ops *ops = self->device->ops;
+    if (self->has_dropped && ops->note_learn != NULL)
+        ops->note_learn(self->device->self, dropped_key(self));
+}
+
 weir__heap_block *weir__pool_hand_out_locked(weir__request *request,
                                              weir__heap_run run, weir__mark front,
                                              weir__mark rest)
@@ -64,6 +85,7 @@ weir__heap_block *weir__pool_hand_out_locked(weir__request *request,
     block->asked_alignment = request->asked_alignment;
     block->stream = request->stream;
     block->birth = request->clock;
+    learn_dropped_locked(self);
     count_out(&self->counts, request->asked_bytes);
     return block;
 }
@@ -265,17 +287,18 @@ static bool wait_for_locked(weir__pool *self, weir__heap_block *block,
 
 /* The mark to release `block` with, which is behind all points; what it has to wait for
  * besides becomes its further marks. Points that are done are left out, but that the
- * last of them stays if all are: who takes the block then learns that it is done, as
- * this thread does here. */
+ * last of them stays if all are; who takes the block learns what this thread knows. */
 static weir__mark mark_behind_locked(weir__pool *self, weir__heap_block *block,
                                      const weir_point *points, size_t count)
     WEIR_REQUIRES(self->lock)
 {
     weir__mark mark = WEIR__MARK_DONE;
     bool is_open = false;
+    bool drops = count == 0;
     for (size_t i = 0; i < count; i++) {
         const weir__mark next = { points[i].clock, points[i].mark };
         bool next_is_open = !weir__order_may_take(self->order, 0, next);
+        drops = drops || (!next_is_open && count > 1);
         if (!is_open) {
             mark = next;
             is_open = next_is_open;
@@ -285,14 +308,9 @@ static weir__mark mark_behind_locked(weir__pool *self, weir__heap_block *block,
             return weir__order_mark_here(self->order, 0);
         }
     }
+    if (drops)
+        weir__pool_note_dropped_locked(self);
     return mark;
-}
-
-void weir__pool_note_done(weir__pool *self)
-{
-    const weir__device_ops *ops = self->device->ops;
-    if (ops->note_done != NULL)
-        ops->note_done(self->device->self, 0, NULL);
 }
 
 static bool pool_deallocate_after(void *context, void *ptr, size_t bytes,
@@ -308,8 +326,6 @@ static bool pool_deallocate_after(void *context, void *ptr, size_t bytes,
     }
     weir__mark birth = { block->birth, 0 };
     bool is_captured = weir__order_is_captured(self->order, birth);
-    if (count == 0)
-        weir__pool_note_done(self);
 
     weir__mutex_lock(&self->lock);
     weir__mark mark = is_captured
@@ -384,6 +400,9 @@ static size_t pool_trim_sync(void *context, size_t keep_bytes)
 
 static void pool_free(weir__pool *self)
 {
+    const weir__device_ops *ops = self->device->ops;
+    if (self->has_dropped && ops->note_forget != NULL)
+        ops->note_forget(self->device->self, dropped_key(self));
     weir__heap_close(&self->heap);
     weir__mutex_destroy(&self->miss);
     weir__mutex_destroy(&self->lock);

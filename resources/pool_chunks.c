@@ -103,7 +103,9 @@ static weir__mark fresh_mark(const weir__request *request)
     weir__pool *self = request->pool;
     if (!self->up.usable_at_once)
         return weir__order_mark_here(self->order, request->clock);
-    weir__pool_note_done(self);
+    weir__mutex_lock(&self->lock);
+    weir__pool_note_dropped_locked(self);
+    weir__mutex_unlock(&self->lock);
     return WEIR__MARK_DONE;
 }
 

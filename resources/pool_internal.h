@@ -27,6 +27,8 @@ typedef struct weir__pool {
     weir__mutex lock;
     weir__heap heap;
     size_t held_bytes;           /* changes with both locks held */
+    bool has_dropped;            /* marks that a thread knew to be done: the ledger has
+                                    what it knew, for all who take memory here */
     weir_resource_statistics counts;
 } weir__pool;
 
@@ -65,9 +67,9 @@ weir__heap_block *weir__pool_take_own_locked(weir__request *request)
 /* Whether the request's stream may take a block, as far as is known. */
 bool weir__pool_may_take(const weir__request *request, const weir__heap_block *block);
 
-/* Tells the ledger that memory which the calling thread knows to be unused, and
- * which is about to become free under no clock, is there for all. */
-void weir__pool_note_done(weir__pool *pool);
+/* Tells the ledger that memory becomes free without a mark, for the calling thread knows
+ * that to be done: from now on, who is handed memory learns what this thread knows. */
+void weir__pool_note_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 
 /* ---- pool_miss.c ---- */
 

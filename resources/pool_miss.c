@@ -37,13 +37,24 @@ static bool mark_is_done(void *context, weir__mark mark)
     return weir__order_may_take(context, 0, mark);
 }
 
+static size_t mark_count(const weir__heap_block *block)
+{
+    size_t count = 0;
+    for (; block != NULL; block = block->more)
+        count++;
+    return count;
+}
+
 /* What waits for several marks goes where it is found, once all but one are done. */
 static void settle_limbo_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
 {
     for (weir__heap_block *block = self->heap.limbo, *next; block; block = next) {
         next = block->right;
         weir__heap_hold(&self->heap, block);
+        size_t marks = mark_count(block);
         weir__heap_drop_done(&self->heap, block, mark_is_done, self->order);
+        if (mark_count(block) < marks)
+            weir__pool_note_dropped_locked(self);
         weir__heap_release(&self->heap, block, block->mark);
     }
 }
