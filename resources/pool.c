@@ -65,7 +65,7 @@ void weir__pool_note_dropped_locked(weir__pool *self)
         ops->note_done(self->device->self, dropped_key(self), NULL);
 }
 
-static void learn_dropped_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
+void weir__pool_learn_dropped_locked(weir__pool *self)
 {
     const weir__device_ops *ops = self->device->ops;
     if (self->has_dropped && ops->note_learn != NULL)
@@ -85,7 +85,7 @@ weir__heap_block *weir__pool_hand_out_locked(weir__request *request,
     block->asked_alignment = request->asked_alignment;
     block->stream = request->stream;
     block->birth = request->clock;
-    learn_dropped_locked(self);
+    weir__pool_learn_dropped_locked(self);
     count_out(&self->counts, request->asked_bytes);
     return block;
 }

@@ -103,9 +103,6 @@ static weir__mark fresh_mark(const weir__request *request)
     weir__pool *self = request->pool;
     if (!self->up.usable_at_once)
         return weir__order_mark_here(self->order, request->clock);
-    weir__mutex_lock(&self->lock);
-    weir__pool_note_dropped_locked(self);
-    weir__mutex_unlock(&self->lock);
     return WEIR__MARK_DONE;
 }
 
@@ -311,6 +308,7 @@ static weir__chunk *take_chunk(weir__pool *self, mark_visitor visit, void *conte
         bool passes = all_marks(chunk, visit, context);
         weir__mutex_lock(&self->lock);
         if (passes) {
+            weir__pool_learn_dropped_locked(self);
             remove_chunk_locked(self, chunk);
             break;
         }

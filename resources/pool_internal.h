@@ -70,6 +70,8 @@ bool weir__pool_may_take(const weir__request *request, const weir__heap_block *b
 /* Tells the ledger that memory becomes free without a mark, for the calling thread knows
  * that to be done: from now on, who is handed memory learns what this thread knows. */
 void weir__pool_note_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
+/* That who: before memory goes out, or upstream. */
+void weir__pool_learn_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 
 /* ---- pool_miss.c ---- */
 
