@@ -402,9 +402,6 @@ clock_verify(weir__order *order, const weir__clock *clock)
     for (uint32_t i = 1; clock->behind && i < clock->behind->count; i++)
         WEIR_CHECK(clock->behind->marks[i - 1].clock < clock->behind->marks[i].clock,
                    "what it is behind is sorted");
-    WEIR_CHECK(clock->kind == WEIR__CLOCK_LEGACY || clock->blocking ||
-                   clock->leans_from == 0,
-               "only what the legacy rule holds for leans");
     WEIR_CHECK(weir__clock_find(order, clock->id) == clock, "it is found by its id");
     return count;
 }

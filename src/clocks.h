@@ -77,11 +77,6 @@ typedef struct weir__clock {
     uint32_t cover_count;
     weir__behind *behind;
     uint32_t pins;           /* threads that are recording on the stream */
-    /* Marks from here on (0: none) may stand for work of others that no operation on
-     * this stream is behind yet: handed over by CUDA's rule for the next operation,
-     * which did not come. The legacy stream's and blocking streams' only. */
-    uint64_t leans_from;
-    uint64_t leans_last;
     uint64_t capture;        /* the clock of its declared capture; of a capture, that of
                                 the stream; or 0 */
     /* Capture only: the clock of what came into it from outside, which must not even be

@@ -9,12 +9,6 @@
  * stream lives. Lets go of the lock meanwhile. Nothing to do if all is covered. */
 weir_status weir__record_locked(weir__order *order, weir__clock *clock);
 
-/* Puts an operation on the stream of `clock`, if what was handed to it relies on its
- * next one: before the host asks about that stream, or what it relies on ends. Under
- * the lock, as above. */
-weir_status weir__stand_locked(weir__order *order, weir__clock *clock)
-    WEIR_REQUIRES(order->lock);
-
 /* The device has done all of `clock` up to `number`, as this thread has learnt from
  * `event`, or from a wait (null). Under the lock. */
 void weir__publish_done(weir__order *order, uint64_t clock, uint64_t number,

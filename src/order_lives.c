@@ -32,22 +32,8 @@ static void note_forget(weir__order *order, uint64_t clock)
 
 /* ---- waits of the whole host ---- */
 
-weir_status weir__order_stand(weir__order *order, weir_stream stream)
-{
-    weir__mutex_lock(&order->lock);
-    weir__clock *clock = weir__find_stream(order, weir__stream_of(stream));
-    weir_status status = WEIR_OK;
-    if (clock != NULL && clock->capture == 0)
-        status = weir__stand_locked(order, clock);
-    weir__mutex_unlock(&order->lock);
-    return status;
-}
-
 weir_status weir__order_stream_sync(weir__order *order, weir_stream stream)
 {
-    weir_status stood = weir__order_stand(order, stream);
-    if (stood != WEIR_OK)
-        return stood;
     stream = weir__stream_of(stream);
     weir__mutex_lock(&order->lock);
     const weir__clock *clock = weir__find_stream(order, stream);
@@ -55,9 +41,6 @@ weir_status weir__order_stream_sync(weir__order *order, weir_stream stream)
     bool captured = clock != NULL && clock->capture != 0;
     if (clock != NULL)
         before = (weir__mark){ clock->id, clock->counter };
-    /* The wait is for operations, and what leans is behind none. */
-    if (clock != NULL && clock->leans_from != 0)
-        before.number = clock->leans_from - 1;
     weir__mutex_unlock(&order->lock);
     if (captured)
         return weir__fail(WEIR_CAPTURING, "the stream is being captured");
@@ -217,10 +200,6 @@ weir_status weir__order_retire(weir__order *order, weir_stream stream,
     while (clock->pins > 0)
         weir__cond_wait(&order->changed, &order->lock);
     status = weir__record_locked(order, clock);
-    weir_status stood = clock->blocking ? weir__stand_locked(order, order->legacy)
-                                        : WEIR_OK;
-    if (status == WEIR_OK)
-        status = stood;
     clock->retiring = false;
     weir__cond_broadcast(&order->changed);
     weir__clock_end_later(order, clock);

@@ -113,8 +113,6 @@ weir_status weir_stream_query(weir_device *device, weir_stream stream, bool *out
     if (out != NULL)
         *out = false;
     weir_status status = check(device, out, "out");
-    if (status == WEIR_OK)
-        status = weir__order_stand(device->order, stream);
     if (status != WEIR_OK)
         return status;
     return weir__stream_query(device, stream, out);

@@ -10,13 +10,11 @@
  * before it would let another wait for where the event was earlier; publishing "t is
  * behind" before the wait would let a second thread use t too early.
  *
- * The legacy stream needs no event with a blocking stream: the next operation of
- * either is behind the other. But handing memory over is no operation. A stream that
- * takes a block by that rule, and gives it away again with nothing put on it in
- * between, was behind nothing. So from then on its marks lean (leans_from) until an
- * event is recorded after them, which is an operation. A leaning mark of the legacy
- * stream is not good for a blocking one by the rule, and the host's wait for a stream
- * says nothing of its leaning marks.
+ * The legacy stream and blocking streams wait for no event of each other's: the next
+ * operation of either is behind the other's work. But handing memory over is no
+ * operation; a stream that took a block by that rule alone, and gave it away again or
+ * was waited for with nothing put on it in between, was behind nothing. So an event on
+ * the stream that takes becomes the operation that the rule speaks of.
  */
 #include "stream_order.h"
 
@@ -48,33 +46,15 @@ static weir__clock *mark_resolve(weir__order *order, weir__mark *mark)
     return clock;
 }
 
-/* Whether the next operation of `t` is behind `number` of `s` by CUDA's rule for the
- * legacy stream. That rule speaks of streams that there are, and t leans on it until
- * it is retired or waited for (weir__stand_locked): so nobody uses it for a stream
- * that can end without a word, and t is none that is found by asking the device. */
-static bool rule_applies(weir__clock *t, const weir__clock *s, uint64_t number)
+/* Whether the next operation of `t` is behind the work of `s` by CUDA's rule for the
+ * legacy stream. It speaks of streams that there are: not of one that can have ended
+ * without a word. */
+static bool rule_applies(const weir__clock *t, const weir__clock *s)
 {
     if (s->kind == WEIR__CLOCK_LEGACY)
-        return t->blocking && t->kind != WEIR__CLOCK_UNKNOWN &&
-               (s->leans_from == 0 || number < s->leans_from);
+        return t->blocking;
     return t->kind == WEIR__CLOCK_LEGACY && s->blocking && !s->retired &&
            !clock_is_transient(s);
-}
-
-/* Marks of `clock` from a new one on lean, also if earlier ones do. */
-static void lean(weir__clock *clock)
-{
-    clock->leans_last = ++clock->counter;
-    if (clock->leans_from == 0)
-        clock->leans_from = clock->leans_last;
-}
-
-/* An event behind all marks up to `number` was an operation: these lean no more. */
-static void stand_upright(weir__clock *clock, uint64_t number)
-{
-    if (clock->leans_from == 0 || number < clock->leans_from)
-        return;
-    clock->leans_from = number < clock->leans_last ? number + 1 : 0;
 }
 
 /* See may_take in the header. `t` may be null: nobody. */
@@ -107,12 +87,7 @@ static bool may_take(weir__order *order, weir__clock *t, weir__mark mark)
     }
     if (t == NULL || clock_is_captured(t))
         return false;
-    if (weir__behind_of(t->behind, s->id) >= mark.number)
-        return true;
-    if (!rule_applies(t, s, mark.number))
-        return false;
-    lean(t);
-    return true;
+    return weir__behind_of(t->behind, s->id) >= mark.number;
 }
 
 bool weir__order_may_take(weir__order *order, uint64_t t, weir__mark mark)
@@ -212,7 +187,6 @@ weir_status weir__record_locked(weir__order *order, weir__clock *clock)
         weir__cover_unref(order, cover);
         return status;
     }
-    stand_upright(clock, cover->number);
     weir__cover_publish(order, clock, cover);
     return WEIR_OK;
 }
@@ -227,11 +201,6 @@ static bool closes_at_once(const weir__order *order, const weir__clock *clock)
     if (clock->kind == WEIR__CLOCK_LEGACY && order->blocking > 0)
         return false;
     return clock_is_transient(clock) || order->eager || order->live > 1;
-}
-
-weir_status weir__stand_locked(weir__order *order, weir__clock *clock)
-{
-    return clock->leans_from == 0 ? WEIR_OK : weir__record_locked(order, clock);
 }
 
 weir_status weir__order_close(weir__order *order, uint64_t id)
@@ -490,17 +459,26 @@ static size_t behind_count(const weir__behind *behind)
     return behind != NULL ? behind->count : 0;
 }
 
-/* Lets `stream`, whose clock is t, wait for `cover`. Without the lock. */
-static weir_status wait_for_cover(weir__order *order, uint64_t t, weir_stream stream,
-                                  uint64_t s, weir__cover *cover)
+/* Room for what the stream of clock t is behind once it has waited for something
+ * that is behind `other`; or null. Without the lock. */
+static weir__behind *behind_room(weir__order *order, uint64_t t,
+                                 const weir__behind *other, size_t *capacity)
 {
     weir__mutex_lock(&order->lock);
     const weir__clock *taker = weir__clock_find(order, t);
-    size_t capacity = behind_count(cover->behind) + 1;
-    capacity += taker != NULL ? behind_count(taker->behind) + 4 : 0;
+    *capacity = behind_count(other) + 1;
+    *capacity += taker != NULL ? behind_count(taker->behind) + 4 : 0;
     weir__mutex_unlock(&order->lock);
+    return weir__behind_alloc(*capacity);
+}
 
-    weir__behind *room = weir__behind_alloc(capacity);
+/* Lets `stream`, whose clock is t, wait for `cover`, which the caller holds. Without
+ * the lock. */
+static weir_status wait_for_cover(weir__order *order, uint64_t t, weir_stream stream,
+                                  uint64_t s, weir__cover *cover)
+{
+    size_t capacity;
+    weir__behind *room = behind_room(order, t, cover->behind, &capacity);
     if (room == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a stream's clock");
     weir_status status = refuse_capturing(order, stream);
@@ -512,8 +490,57 @@ static weir_status wait_for_cover(weir__order *order, uint64_t t, weir_stream st
         learn_behind(order, t, s, cover, room, capacity);
     else
         weir__behind_unref(room);
+    weir__cover_unref(order, cover);
     weir__mutex_unlock(&order->lock);
     return status;
+}
+
+/* The stream of clock t gets an operation, which by the legacy stream's rule is
+ * behind the work of s: an event of its own. s is pinned, so that its stream is
+ * there until then, and let go of here. `knows` (counted) is what s is behind,
+ * `number` its last mark. Without the lock. */
+static weir_status wait_by_rule(weir__order *order, uint64_t t, uint64_t s,
+                                uint64_t number, weir__behind *knows)
+{
+    size_t capacity;
+    weir__behind *room = behind_room(order, t, knows, &capacity);
+    weir_status status = WEIR_OK;
+    if (room == NULL)
+        status = weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a stream's clock");
+
+    weir__mutex_lock(&order->lock);
+    weir__clock *taker = weir__clock_find(order, t);
+    if (status == WEIR_OK && taker == NULL)
+        status = weir__fail(WEIR_OUT_OF_HOST_MEMORY, "a stream's clock was dropped");
+    if (status == WEIR_OK) {
+        taker->counter++; /* a mark that no event covers yet */
+        status = weir__record_locked(order, taker);
+    }
+    const weir__cover all = { .number = number, .behind = knows };
+    if (status == WEIR_OK)
+        learn_behind(order, t, s, &all, room, capacity);
+    else
+        weir__behind_unref(room);
+    weir__behind_unref(knows);
+    weir__clock_find(order, s)->pins--;
+    weir__cond_broadcast(&order->changed);
+    weir__mutex_unlock(&order->lock);
+    return status;
+}
+
+/* Why the stream of clock `t` cannot be made to wait for `mark` of `s`, if so. */
+static weir_status refuse_wait(const weir__clock *t, const weir__clock *s,
+                               weir__mark mark)
+{
+    if (clock_is_captured(t) || clock_is_captured(s))
+        return weir__fail(WEIR_CAPTURING, "%s is being captured",
+                          clock_is_captured(s) ? "the memory's last stream"
+                                               : "the stream");
+    if (mark.clock == WEIR__CLOCK_ASIDE)
+        return weir__fail(WEIR_DEVICE_ERROR,
+                          "memory was set aside, for no event could be recorded: it "
+                          "needs weir_device_sync");
+    return WEIR_OK;
 }
 
 weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
@@ -521,37 +548,24 @@ weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
 {
     weir__mutex_lock(&order->lock);
     weir__clock *taker = weir__clock_find(order, t);
-    weir__clock *s = mark_resolve(order, &mark);
     weir__cover *cover = NULL;
-    weir_status status = WEIR_OK;
     bool ready = may_take(order, taker, mark);
-    if (!ready && (clock_is_captured(taker) || clock_is_captured(s)))
-        status = weir__fail(WEIR_CAPTURING, "%s is being captured",
-                            clock_is_captured(s) ? "the memory's last stream"
-                                                 : "the stream");
-    else if (!ready && mark.clock == WEIR__CLOCK_ASIDE)
-        status = weir__fail(WEIR_DEVICE_ERROR,
-                            "memory was set aside, for no event could be recorded: it "
-                            "needs weir_device_sync");
-    else if (!ready)
-        status = cover_hold(order, mark, &cover);
-    /* Of the legacy stream the event alone is enough for a blocking one: it is an
-     * operation, and waiting for it would be one more. */
-    taker = weir__clock_find(order, t);
-    bool rule = cover != NULL && taker != NULL && mark.clock == order->legacy->id &&
-                taker->blocking && taker->kind != WEIR__CLOCK_UNKNOWN;
-    if (rule)
-        lean(taker);
-    weir__mutex_unlock(&order->lock);
-    if (cover == NULL)
+    weir__clock *s = mark_resolve(order, &mark);
+    weir_status status = ready ? WEIR_OK : refuse_wait(taker, s, mark);
+    if (ready || status != WEIR_OK) {
+        weir__mutex_unlock(&order->lock);
         return status;
-
-    if (!rule)
-        status = wait_for_cover(order, t, stream, mark.clock, cover);
-    weir__mutex_lock(&order->lock);
-    weir__cover_unref(order, cover);
+    }
+    if (taker != NULL && s != NULL && rule_applies(taker, s)) {
+        s->pins++;
+        uint64_t number = s->counter;
+        weir__behind *knows = weir__behind_ref(s->behind);
+        weir__mutex_unlock(&order->lock);
+        return wait_by_rule(order, t, mark.clock, number, knows);
+    }
+    status = cover_hold(order, mark, &cover);
     weir__mutex_unlock(&order->lock);
-    return status;
+    return cover != NULL ? wait_for_cover(order, t, stream, mark.clock, cover) : status;
 }
 
 weir_status weir__order_sync(weir__order *order, weir__mark mark)

@@ -102,10 +102,6 @@ bool weir__order_is_captured(weir__order *order, weir__mark mark);
  * is, also what was set aside. */
 weir_status weir__order_device_sync(weir__order *order);
 weir_status weir__order_stream_sync(weir__order *order, weir_stream stream);
-/* To come before the host asks about all of `stream`: memory may have been handed out
- * on it that only its next operation is behind, by the legacy stream's rule. */
-weir_status weir__order_stand(weir__order *order, weir_stream stream);
-
 /* Makes sure of host memory for what a deallocation may need. */
 weir_status weir__order_stock(weir__order *order);
 

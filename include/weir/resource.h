@@ -8,12 +8,6 @@
  * Any thread may call any function here. A resource keeps its upstream and its
  * device alive; nothing keeps a stream alive but its owner.
  *
- * Between the legacy stream and blocking streams that order is CUDA's own, and costs
- * no event: the next operation of either is behind the other's work. Memory that is
- * handed out by it is ready for work put on the stream, and for the host after
- * weir_stream_sync; a wait behind Weir's back for a stream on which nothing was put
- * since is not enough.
- *
  * On the legacy stream "what is already on it" means what was put on the legacy
  * stream itself: a deallocation is no operation of CUDA's, and makes no barrier.
  * Memory used on another stream and freed on the legacy one needs weir_stream_wait
