@@ -223,11 +223,11 @@ static void unknown_blocking_stream_waits_at_once(void **state)
     scene_close(&it);
 }
 
-/* The legacy stream's next operation is behind the blocking streams that there are
- * then. One that ended after it gave its memory away is none of them. */
-static void legacy_waits_for_a_stream_that_has_ended(void **state)
+/* The legacy stream's next operation is behind the blocking streams that there are then.
+ * One that has ended is none of them, whether it ends before its memory is taken or
+ * after. */
+static void legacy_takes_from_a_stream_that_ends(bool before)
 {
-    (void)state;
     scene it = scene_open(false);
     uint64_t gate;
     weir_stream first = make_stream(it.device, WEIR_STREAM_BLOCKING);
@@ -235,14 +235,29 @@ static void legacy_waits_for_a_stream_that_has_ended(void **state)
     must_ok(weir_emulated_stall(it.device, first, &gate));
     stamp(it.device, first, x, SIZE, 1);
     give(it.pool, first, x, SIZE);
+    if (before)
+        must_ok(weir_stream_destroy(it.device, first));
     must(take(it.pool, NULL, SIZE) == x);
-    must_ok(weir_stream_destroy(it.device, first));
+    if (!before)
+        must_ok(weir_stream_destroy(it.device, first));
     stamp(it.device, NULL, x, SIZE, 2);
     must_not_finish(&it, NULL);
     must_ok(weir_emulated_open_gate(it.device, gate));
     check_stamp(it.device, NULL, x, SIZE, 2);
     give(it.pool, NULL, x, SIZE);
     scene_close(&it);
+}
+
+static void legacy_waits_for_a_stream_that_has_ended(void **state)
+{
+    (void)state;
+    legacy_takes_from_a_stream_that_ends(true);
+}
+
+static void legacy_waits_for_a_stream_that_ends_later(void **state)
+{
+    (void)state;
+    legacy_takes_from_a_stream_that_ends(false);
 }
 
 /* ---- streams that end ---- */
@@ -551,6 +566,7 @@ int main(void)
         cmocka_unit_test(host_waits_for_what_a_blocking_stream_was_handed),
         cmocka_unit_test(unknown_blocking_stream_waits_at_once),
         cmocka_unit_test(legacy_waits_for_a_stream_that_has_ended),
+        cmocka_unit_test(legacy_waits_for_a_stream_that_ends_later),
         cmocka_unit_test(reused_handle_is_another_stream),
         cmocka_unit_test(retired_stream_leaves_its_marks_ordered),
         cmocka_unit_test(registered_stream_is_cheap_until_it_is_retired),
