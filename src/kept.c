@@ -170,6 +170,8 @@ static void learn_marks(const weir__kept_block *block, weir__order *order)
         bool done = weir__order_may_take(order, 0, block->marks[i]);
         WEIR_ASSERT(done, "a mark was done and is not");
     }
+    if (block->rests_on_giver)
+        (void)weir__order_may_take(order, 0, WEIR__MARK_DONE);
 }
 
 weir__kept_block *weir__kept_take_done(weir__kept *kept, weir__order *order,

@@ -131,19 +131,12 @@ static size_t free_list(leaf *self, weir__kept_block *list)
     return bytes;
 }
 
-/* To the ledger: what this thread knows to be done is told to all, and learnt. */
+/* To the ledger: all that this thread knows to be done, it tells to all. */
 static void tell_what_is_known(const leaf *self)
 {
     const weir__device_ops *ops = self->device->ops;
     if (ops->note_done != NULL)
         ops->note_done(self->device->self, 0, NULL);
-}
-
-static void learn_what_is_known(const leaf *self)
-{
-    const weir__device_ops *ops = self->device->ops;
-    if (ops->note_learn != NULL)
-        ops->note_learn(self->device->self, 0);
 }
 
 /* Takes off what is known to be done behind `mark`. */
@@ -154,10 +147,6 @@ static weir__kept_block *take_done(leaf *self, weir__mark mark)
                                                   mark.clock);
     take_off_locked(self, list);
     weir__mutex_unlock(&self->lock);
-    for (const weir__kept_block *block = list; block != NULL; block = block->newer) {
-        if (block->rests_on_giver)
-            learn_what_is_known(self);
-    }
     return list;
 }
 

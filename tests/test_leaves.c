@@ -88,7 +88,8 @@ static void leaf_frees_what_is_done_above_its_bound(void **state)
         void *ptr = take(mr, NULL, MIB);
         stamp(device, NULL, ptr, MIB, (uint64_t)i);
         give(mr, NULL, ptr, MIB);
-        must_ok(weir_stream_sync(device, NULL));
+        for (bool stepped = true; stepped;) /* done, but nobody has told Weir */
+            must_ok(weir_emulated_step(device, &stepped));
         size_t kept = statistics_of(mr).kept_bytes;
         most = kept > most ? kept : most;
     }
@@ -186,6 +187,40 @@ static void leaf_needs_no_points(void **state)
     must_equal(weir_resource_trim_sync(s.mr, 0), MIB); /* nobody waits for a */
     open_gate(&s, gate);
     scene_end(&s);
+}
+
+/* One thread gives back what it has waited for itself, behind no point; another frees
+ * it, and nothing but the leaf tells it that the work is done. */
+typedef struct role {
+    scene *s;
+    bool gives;
+} role;
+
+static void play(void *argument)
+{
+    const role *self = argument;
+    scene *s = self->s;
+    if (self->gives) {
+        void *ptr = take(s->mr, s->a, MIB);
+        stamp(s->device, s->a, ptr, MIB, 3);
+        must_ok(weir_stream_sync(s->device, s->a));
+        must(weir_deallocate_after(s->mr, ptr, MIB, WEIR_ALIGNMENT, NULL, 0));
+        return;
+    }
+    while (weir_resource_trim_sync(s->mr, 0) == 0)
+        continue;
+}
+
+static void what_one_thread_knows_done_another_may_free(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        scene s = scene_begin(seed, "device");
+        role giver = { &s, true }, freer = { &s, false };
+        void *const both[] = { &giver, &freer };
+        must_ok(weir_emulated_run_threads(s.device, 2, play, both));
+        scene_end(&s);
+    }
 }
 
 /* ---- captures ---- */
@@ -515,6 +550,7 @@ int main(void)
         cmocka_unit_test(leaf_keeps_for_many_streams),
         cmocka_unit_test(leaf_frees_behind_all_points),
         cmocka_unit_test(leaf_needs_no_points),
+        cmocka_unit_test(what_one_thread_knows_done_another_may_free),
         cmocka_unit_test(leaf_keeps_what_a_capture_has),
         cmocka_unit_test(leaf_waits_for_kept_memory_before_it_fails),
         cmocka_unit_test(leaf_frees_what_is_done_before_it_waits),
