@@ -479,9 +479,11 @@ static weir_status wait_for_cover(weir__order *order, uint64_t t, weir_stream st
 {
     size_t capacity;
     weir__behind *room = behind_room(order, t, cover->behind, &capacity);
+    weir_status status = WEIR_OK;
     if (room == NULL)
-        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a stream's clock");
-    weir_status status = refuse_capturing(order, stream);
+        status = weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a stream's clock");
+    if (status == WEIR_OK)
+        status = refuse_capturing(order, stream);
     if (status == WEIR_OK)
         status = weir__stream_wait_event(order->device, stream, cover->event);
 
@@ -496,7 +498,7 @@ static weir_status wait_for_cover(weir__order *order, uint64_t t, weir_stream st
 }
 
 /* The stream of clock t gets an operation, which by the legacy stream's rule is
- * behind the work of s: an event of its own. s is pinned, so that its stream is
+ * behind the work of s: an event of its own. Both are pinned, so that the streams are
  * there until then, and let go of here. `knows` (counted) is what s is behind,
  * `number` its last mark. Without the lock. */
 static weir_status wait_by_rule(weir__order *order, uint64_t t, uint64_t s,
@@ -510,8 +512,6 @@ static weir_status wait_by_rule(weir__order *order, uint64_t t, uint64_t s,
 
     weir__mutex_lock(&order->lock);
     weir__clock *taker = weir__clock_find(order, t);
-    if (status == WEIR_OK && taker == NULL)
-        status = weir__fail(WEIR_OUT_OF_HOST_MEMORY, "a stream's clock was dropped");
     if (status == WEIR_OK) {
         taker->counter++; /* a mark that no event covers yet */
         status = weir__record_locked(order, taker);
@@ -522,6 +522,7 @@ static weir_status wait_by_rule(weir__order *order, uint64_t t, uint64_t s,
     else
         weir__behind_unref(room);
     weir__behind_unref(knows);
+    taker->pins--;
     weir__clock_find(order, s)->pins--;
     weir__cond_broadcast(&order->changed);
     weir__mutex_unlock(&order->lock);
@@ -558,6 +559,7 @@ weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
     }
     if (taker != NULL && s != NULL && rule_applies(taker, s)) {
         s->pins++;
+        taker->pins++;
         uint64_t number = s->counter;
         weir__behind *knows = weir__behind_ref(s->behind);
         weir__mutex_unlock(&order->lock);
