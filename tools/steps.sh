@@ -26,6 +26,8 @@ build() {
 run_tests() {
     local preset=$1 bound=$2 limit=120 fixed=() status=0
     [ "$bound" = quick ] || limit=600
+    # Sanitizers take many times as long.
+    ! grep -q '^WEIR_SANITIZE:.*=.' "build/$preset/CMakeCache.txt" || limit=600
     # The thread sanitizer wants its usual addresses, which some kernels' wider
     # randomisation does not leave free.
     if grep -q '^WEIR_SANITIZE:.*thread' "build/$preset/CMakeCache.txt" &&
