@@ -160,6 +160,7 @@ weir_status weir_point_query(weir_device *device, weir_point point, bool *out)
         return status;
     if (weir__device_is_lost(device))
         return weir__fail(WEIR_DEVICE_LOST, "%s is lost", device->name);
+    weir__order_cover(device->order, mark_of(point)); /* else there is nothing to ask */
     *out = weir__order_is_done(device->order, 0, mark_of(point));
     return WEIR_OK;
 }

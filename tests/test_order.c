@@ -225,6 +225,26 @@ static void device_is_asked_once(void **state)
     scene_close(&it);
 }
 
+/* Where nobody else wanted an event, the question makes one. */
+static void point_on_a_lone_stream_becomes_done(void **state)
+{
+    (void)state;
+    scene it = scene_open(false);
+    weir_point point;
+    bool done = false;
+    it.a = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    void *x = take(it.pool, it.a, SIZE);
+    stamp(it.device, it.a, x, SIZE, 1);
+    must_ok(weir_point_here(it.device, it.a, &point));
+    must_equal(calls_of(it.device).event_record, 0);
+    for (int i = 0; i < 1000 && !done; i++)
+        must_ok(weir_point_query(it.device, point, &done));
+    must(done);
+    must_equal(calls_of(it.device).event_record, 1);
+    give(it.pool, it.a, x, SIZE);
+    scene_close(&it);
+}
+
 /* B is behind what the event on S knew when it was recorded, not what S learnt
  * later. */
 static void waiting_teaches_what_the_event_knew(void **state)
@@ -335,6 +355,7 @@ int main(void)
         cmocka_unit_test(taker_waits_for_the_oldest_event_that_will_do),
         cmocka_unit_test(one_stream_makes_no_event),
         cmocka_unit_test(device_is_asked_once),
+        cmocka_unit_test(point_on_a_lone_stream_becomes_done),
         cmocka_unit_test(waiting_teaches_what_the_event_knew),
         cmocka_unit_test(merged_memory_carries_a_new_mark),
         cmocka_unit_test(memory_used_on_several_streams_waits_for_all),

@@ -110,7 +110,8 @@ weir_point_here(weir_device *device, weir_stream stream, weir_point *out);
 WEIR_API WEIR_NODISCARD weir_status
 weir_stream_wait_point(weir_device *device, weir_stream stream, weir_point point);
 
-/* Writes whether all before `point` is done. Asks the device at most once. */
+/* Writes whether all before `point` is done. Asks the device at most once; the first
+ * question about a known stream may record an event there. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_point_query(weir_device *device, weir_point point, bool *out);
 
