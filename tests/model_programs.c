@@ -29,7 +29,7 @@ static void run_programs(const char *what, uint64_t quick, uint64_t full,
 static void programs_of_one_thread_run_clean(void **state)
 {
     (void)state;
-    run_programs("programs of one host thread", 300, 4000,
+    run_programs("programs of one host thread", 300, 8000,
                  (program_options){ .hosts = 1, .steps = 120, .gates = true },
                  WEIR_EMULATED_STEPPED);
 }
@@ -37,7 +37,7 @@ static void programs_of_one_thread_run_clean(void **state)
 static void programs_of_several_threads_run_clean(void **state)
 {
     (void)state;
-    run_programs("programs of several host threads", 100, 1500,
+    run_programs("programs of several host threads", 150, 3000,
                  (program_options){ .hosts = 0, .steps = 120, .gates = true },
                  WEIR_EMULATED_STEPPED);
 }
@@ -45,7 +45,7 @@ static void programs_of_several_threads_run_clean(void **state)
 static void programs_run_clean_side_by_side(void **state)
 {
     (void)state;
-    run_programs("programs on worker threads", 40, 400,
+    run_programs("programs on worker threads", 40, 600,
                  (program_options){ .hosts = 0, .steps = 120, .gates = true },
                  WEIR_EMULATED_THREADS);
 }
@@ -71,7 +71,7 @@ static void programs_do_everything(void **state)
 static void omitted_orders_are_found(void **state)
 {
     (void)state;
-    uint64_t bound = support_bound("programs with a race", 100, 1500);
+    uint64_t bound = support_bound("programs with a race", 100, 2000);
     uint64_t with_one = 0, definite = 0, found = 0;
     for (uint64_t i = 0; i < bound; i++) {
         uint64_t seed = support_seed(i);
