@@ -1,0 +1,273 @@
+/* sweep_streams.c - streams, points, events and captures while each host allocation and
+ * each device call on the way fails in turn; see sweep_faults.c, which does the same
+ * with resources. */
+#include "support_sweep.h"
+
+#include <string.h>
+
+enum { A, B, BLOCKING };
+
+/* For what has to do with streams and not with what lies below a pool. */
+static bool is_plain(const sweep_chain *chain)
+{
+    return strcmp(chain->name, "device") == 0 ||
+           strcmp(chain->name, "pool/device") == 0;
+}
+
+static void prepare_two(sweep_scene *it)
+{
+    sweep_take(it, 0, it->streams[A], SMALL);
+    sweep_take(it, 1, it->streams[A], SMALL);
+}
+
+/* Work on three streams, which begins when it is waited for. */
+static void prepare_busy(sweep_scene *it)
+{
+    weir_stream streams[] = { it->streams[A], it->streams[B], it->unknown };
+    for (int i = 0; i < 3; i++) {
+        sweep_take(it, i, streams[i], SMALL);
+        sweep_stall(it, streams[i]);
+        sweep_give(it, i, streams[i]);
+    }
+    sweep_open_gates(it);
+}
+
+/* ---- streams ---- */
+
+static void create_and_destroy_stream(sweep_scene *it)
+{
+    weir_stream stream = it->streams[A];
+    if (!try_call(it, weir_stream_create(it->device, WEIR_STREAM_BLOCKING, &stream))) {
+        must(stream == NULL);
+        return;
+    }
+    must(stream != NULL);
+    (void)try_call(it, weir_stream_destroy(it->device, stream));
+    must_answer(WEIR_NOT_FOUND, weir_stream_destroy(it->device, stream));
+}
+
+static void prepare_own_stream(sweep_scene *it)
+{
+    it->spare = make_stream(it->device, WEIR_STREAM_NON_BLOCKING);
+    sweep_take(it, 0, it->spare, SMALL);
+    sweep_take(it, 1, it->spare, CHUNK);
+    sweep_stall(it, it->spare);
+    sweep_give(it, 0, it->spare);
+    sweep_give(it, 1, it->spare);
+    must_ok(weir_point_here(it->device, it->spare, &it->points[0]));
+}
+
+static void destroy_stream(sweep_scene *it)
+{
+    (void)try_call(it, weir_stream_destroy(it->device, it->spare));
+    must_answer(WEIR_NOT_FOUND, weir_stream_destroy(it->device, it->spare));
+}
+
+static void register_and_retire(sweep_scene *it)
+{
+    if (try_call(it, weir_stream_register(it->device, it->unknown)))
+        (void)try_call(it, weir_stream_retire(it->device, it->unknown));
+    must_answer(WEIR_NOT_FOUND, weir_stream_retire(it->device, it->unknown));
+}
+
+static void prepare_retire(sweep_scene *it)
+{
+    must_ok(weir_stream_register(it->device, it->unknown));
+    sweep_take(it, 0, it->unknown, SMALL);
+    sweep_take(it, 1, it->unknown, CHUNK);
+    sweep_stall(it, it->unknown);
+    sweep_give(it, 0, it->unknown);
+    sweep_give(it, 1, it->unknown);
+    must_ok(weir_point_here(it->device, it->unknown, &it->points[0]));
+}
+
+/* Also who asks for what the retired stream has freed. */
+static void retire(sweep_scene *it)
+{
+    (void)try_call(it, weir_stream_retire(it->device, it->unknown));
+    must_answer(WEIR_NOT_FOUND, weir_stream_retire(it->device, it->unknown));
+    attempt(it, 1, it->streams[A], CHUNK);
+}
+
+static void wait_for_streams(sweep_scene *it)
+{
+    weir_device *device = it->device;
+    (void)try_call(it, weir_stream_wait(device, it->streams[B], it->streams[A]));
+    (void)try_call(it, weir_stream_wait(device, it->unknown, it->streams[A]));
+    (void)try_call(it, weir_stream_wait(device, it->streams[B], it->unknown));
+    (void)try_call(it, weir_stream_wait(device, NULL, it->streams[B]));
+    (void)try_call(it, weir_stream_wait(device, it->streams[BLOCKING], NULL));
+}
+
+static void sync_all(sweep_scene *it)
+{
+    bool done = true;
+    if (!try_call(it, weir_stream_query(it->device, it->streams[A], &done)))
+        must(!done);
+    (void)try_call(it, weir_stream_sync(it->device, it->streams[A]));
+    (void)try_call(it, weir_stream_sync(it->device, it->unknown));
+    (void)try_call(it, weir_device_sync(it->device));
+}
+
+static void use_point(sweep_scene *it, weir_stream stream)
+{
+    weir_point point = { 1, 1 };
+    if (!try_call(it, weir_point_here(it->device, stream, &point))) {
+        must(point.clock == 0 && point.mark == 0);
+        return;
+    }
+    bool done = true;
+    (void)try_call(it, weir_stream_wait_point(it->device, it->streams[B], point));
+    if (!try_call(it, weir_point_query(it->device, point, &done)))
+        must(!done);
+    (void)try_call(it, weir_point_sync(it->device, point));
+}
+
+static void use_points(sweep_scene *it)
+{
+    use_point(it, it->streams[A]);
+    use_point(it, it->unknown);
+    use_point(it, WEIR_STREAM_PER_THREAD);
+    use_point(it, NULL);
+}
+
+static void use_event(sweep_scene *it)
+{
+    weir_device *device = it->device;
+    weir_event event = (weir_event)it;
+    if (!try_call(it, weir_event_create(device, &event))) {
+        must(event == NULL);
+        return;
+    }
+    bool done = true;
+    (void)try_call(it, weir_event_record(device, it->streams[A], event));
+    (void)try_call(it, weir_stream_wait_event(device, it->streams[B], event));
+    if (!try_call(it, weir_event_query(device, event, &done)))
+        must(!done);
+    (void)try_call(it, weir_event_sync(device, event));
+    (void)try_call(it, weir_event_destroy(device, event));
+}
+
+static void prepare_work(sweep_scene *it)
+{
+    prepare_two(it);
+    it->blocks[0].key = it->blocks[1].key = 0; /* to be overwritten */
+}
+
+static void work(sweep_scene *it)
+{
+    const sweep_block *blocks = it->blocks;
+    (void)try_call(it, weir_fill(it->device, it->streams[A], blocks[0].ptr, 7,
+                                 blocks[0].bytes));
+    (void)try_call(it, weir_copy(it->device, it->streams[A], blocks[1].ptr,
+                                 blocks[0].ptr, blocks[0].bytes));
+    (void)try_call(it, weir_copy_sync(it->device, it->streams[A], blocks[0].ptr,
+                                      blocks[1].ptr, blocks[0].bytes));
+}
+
+static void ask_memory(sweep_scene *it)
+{
+    size_t free_bytes = 1, total_bytes = 1;
+    if (!try_call(it, weir_device_memory(it->device, &free_bytes, &total_bytes)))
+        must(free_bytes == 0 && total_bytes == 0);
+}
+
+/* ---- captures ---- */
+
+static void prepare_capture(sweep_scene *it)
+{
+    prepare_two(it);
+    sweep_give(it, 0, it->streams[A]);
+}
+
+static void capture(sweep_scene *it)
+{
+    weir_stream stream = it->streams[A];
+    weir_capture *made = (weir_capture *)it;
+    if (!try_call(it, weir_capture_begin(it->mr, stream, &made))) {
+        must(made == NULL);
+        return;
+    }
+    it->capture = made;
+    bool first = attempt(it, 2, stream, SMALL);
+    bool second = attempt(it, 3, stream, CHUNK);
+    if (first)
+        must_give(it, 2, stream);
+    must_give(it, 1, stream);
+    must_ok(weir_capture_end(made));
+    (void)try_call(it, weir_capture_release(made, stream));
+    it->capture = NULL;
+    if (second)
+        must_give(it, 3, stream);
+    attempt(it, 4, it->streams[B], SMALL);
+}
+
+/* ---- the sweeps ---- */
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+static void streams_survive_every_fault(void **state)
+{
+    (void)state;
+    static const sweep_entry all[] = {
+        { { "create", NULL, create_and_destroy_stream, false, is_plain },
+          { 3, 0, 0, 3, 0, 0, 0, 0 },
+          { 2, 0, 0, 2, 0, 0, 0, 0 } },
+        { { "destroy", prepare_own_stream, destroy_stream, false, is_plain },
+          { 1, 0, 0, 1, 0, 0, 0, 0 },
+          { 4, 0, 0, 4, 0, 0, 0, 0 } },
+        { { "register", NULL, register_and_retire, false, is_plain },
+          { 2, 0, 0, 2, 0, 0, 0, 0 },
+          { 1, 0, 0, 1, 0, 0, 0, 0 } },
+        { { "retire", prepare_retire, retire, false, is_plain },
+          { 5, 0, 0, 4, 0, 0, 0, 0 },
+          { 4, 0, 0, 6, 0, 0, 0, 0 } },
+        { { "wait", prepare_busy, wait_for_streams, false, is_plain },
+          { 19, 0, 0, 19, 0, 0, 0, 0 },
+          { 25, 0, 0, 25, 0, 0, 0, 0 } },
+        { { "sync", prepare_busy, sync_all, false, is_plain },
+          { 1, 0, 0, 1, 0, 0, 0, 0 },
+          { 4, 0, 0, 4, 0, 0, 0, 0 } },
+        { { "points", prepare_busy, use_points, false, is_plain },
+          { 16, 0, 0, 16, 0, 0, 0, 0 },
+          { 26, 0, 0, 26, 0, 0, 0, 0 } },
+        { { "events", prepare_busy, use_event, false, is_plain },
+          { 2, 0, 0, 2, 0, 0, 0, 0 },
+          { 6, 0, 0, 6, 0, 0, 0, 0 } },
+        { { "work", prepare_work, work, false, is_plain },
+          { 3, 0, 0, 3, 0, 0, 0, 0 },
+          { 4, 0, 0, 4, 0, 0, 0, 0 } },
+        { { "memory", NULL, ask_memory, false, is_plain },
+          { 0, 0, 0, 0, 0, 0, 0, 0 },
+          { 1, 0, 0, 1, 0, 0, 0, 0 } },
+    };
+    sweep_all(all, COUNT_OF(all));
+}
+
+static void captures_survive_every_fault(void **state)
+{
+    (void)state;
+    static const sweep_entry all[] = {
+        { { "capture", prepare_capture, capture, false, NULL },
+          { 17, 17, 21, 12, 12, 12, 12, 20 },
+          { 9, 9, 9, 7, 7, 7, 7, 13 } },
+    };
+    sweep_all(all, COUNT_OF(all));
+}
+
+static int print_points(void **state)
+{
+    (void)state;
+    print_message("bound: sweep_streams.points = %llu\n",
+                  (unsigned long long)sweep_points);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(streams_survive_every_fault, sweep_tell_where),
+        cmocka_unit_test_teardown(captures_survive_every_fault, sweep_tell_where),
+    };
+    return cmocka_run_group_tests(tests, NULL, print_points);
+}
