@@ -1,5 +1,5 @@
-/* model_programs.c - random programs (support_program.h) on the emulated device: what is
- * ordered is never found fault with and loses no byte; what is not is found.
+/* model_programs.c - random programs (support_program.h) on the emulated device: what
+ * is ordered is never found fault with and loses no byte; what is not is found.
  *
  * A failure prints the seed of its program, and with WEIR_SHOW=1 the program. */
 #include <inttypes.h>

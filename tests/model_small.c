@@ -80,8 +80,9 @@ static void put_back(small *m, small_block *block, int stream)
     m->last = stream;
 }
 
-/* One of the steps that can be taken: to use or to free a block that is out, to allocate
- * the first one that is not, to wait for the stream used last or to ask about it. */
+/* One of the steps that can be taken: to use or to free a block that is out, to
+ * allocate the first that is not, to wait for the stream used last or to ask about
+ * it. */
 static void take_step(small *m)
 {
     small_block *out[BLOCKS], *free_one = NULL;

@@ -138,6 +138,7 @@ static void note_free(maker *m, int block, int number)
     if (capture < 0 || !m->captures[capture].is_open)
         return;
     bits_join(&m->captures[capture].frees, &m->blocks[block].accesses);
+    bits_put(&m->captures[capture].backs, number);
     if (m->made->steps[number].stream >= 0)
         bits_put(&m->captures[capture].frees, number);
 }
@@ -178,7 +179,10 @@ static void make_free(maker *m, int host, int block, program_op op)
     step.block = block;
     step.resource = m->made->blocks[block].resource;
     int born = m->made->blocks[block].stream;
+    int capture = m->made->blocks[block].capture;
     hear_of(m, host, &m->blocks[block].looks);
+    if (capture >= 0) /* released, or not: but no race between the two */
+        hear_of(m, host, &m->captures[capture].release);
     if (op == PROGRAM_FREE_AFTER && take_points(m, host, &step)) {
         note_free(m, block, emit(m, step, NULL));
         return;
@@ -300,8 +304,9 @@ static void make_release(maker *m, int host)
         program_step step = step_by(PROGRAM_RELEASE, host);
         step.stream = pick_stream(m, host);
         step.slot = i;
+        hear_of(m, host, &m->captures[i].backs);
         order(m, host, step.stream, &m->captures[i].frees, false);
-        emit(m, step, NULL);
+        bits_put(&m->captures[i].release, emit(m, step, NULL));
         m->captures[i].is_open = false;
         return;
     }
@@ -382,6 +387,7 @@ static const char *const specs[] = {
     "pool/device", "pool/limiting/device", "pool/pool/device", "statistics/pool/device",
     "device", "system", "pool/system", "statistics/limiting/pool/device",
 };
+enum { SPECS = sizeof specs / sizeof specs[0] };
 
 /* Some kinds of steps never, some often. */
 static void draw_weights(maker *m)
@@ -428,7 +434,7 @@ static void draw_scene(maker *m)
     p->eager = one_in(m, 4);
     p->resource_count = 1 + (int)below(m, PROGRAM_RESOURCES);
     for (int i = 0; i < p->resource_count; i++)
-        p->specs[i] = specs[p->options.omit ? 0 : below(m, sizeof specs / sizeof *specs)];
+        p->specs[i] = specs[p->options.omit ? 0 : below(m, SPECS)];
     if (!p->options.omit && !one_in(m, 3))
         p->pool_bytes = (uint64_t)4096 << below(m, 6);
     if (!one_in(m, 4))

@@ -122,10 +122,11 @@ void program_print(const program *self);
  * made; claims that there were none unless the program was made with `omit`. */
 size_t program_run(const program *self, weir_emulated_scheduler scheduler);
 
-/* Allocations that succeeded and failed, and blocks that were taken over from another
- * stream, in all runs so far: a sign that programs do what they are for. */
+/* What all runs so far did: allocations that succeeded, requests that were refused,
+ * contents that were checked, steps by kind. */
 typedef struct program_sums {
-    atomic_uint_least64_t steps, allocations, refusals, checks, op_counts[PROGRAM_OP_COUNT];
+    atomic_uint_least64_t steps, allocations, refusals, checks;
+    atomic_uint_least64_t op_counts[PROGRAM_OP_COUNT];
 } program_sums;
 extern program_sums program_totals;
 

@@ -24,7 +24,7 @@ typedef struct maker {
         bits looks;      /* of hosts, at its record: must be over when it goes */
     } blocks[PROGRAM_BLOCKS];
     struct { bool is_closed; int host; } gates[PROGRAM_SLOTS];
-    struct { bool is_open; int resource; bits frees; } captures[PROGRAM_CAPTURES];
+    struct { bool is_open; bits frees, backs, release; } captures[PROGRAM_CAPTURES];
 } maker;
 
 static inline bool bits_has(const bits *self, int step)

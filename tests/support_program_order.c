@@ -314,4 +314,3 @@ void order(maker *m, int host, int stream, const bits *steps, bool rules)
         }
     }
 }
-

@@ -16,7 +16,8 @@ typedef struct content {
 
 typedef struct run run;
 
-/* What a kernel is to do: expect a content in its first range, write one to its last. */
+/* What a kernel is to do: expect a content in its first range, write one to its
+ * last. */
 typedef struct work {
     run *in;
     int step;

@@ -1,6 +1,6 @@
-/* support_program_run.c - does the steps of the programs of support_program.h, and looks
- * at all that they do: every byte that is read, every address that is handed out,
- * every count.
+/* support_program_run.c - does the steps of programs (support_program.h), and looks at
+ * all that they do: every byte that is read, every address that is handed out, every
+ * count.
  *
  * What a thread reads here of what another has written (an address, a content) it has
  * heard of by a hand-over, as the program orders it. */
@@ -17,8 +17,9 @@ program_sums program_totals;
 void program_step_failed(const run *self, int number, const char *words, int line)
 {
     const program_step *step = &self->program->steps[number];
-    fprintf(stderr, "  %s\n  step %d, %s, of program %" PRIu64 " (WEIR_SHOW=1 prints it)\n", words,
-            number, program_op_name(step->op), self->program->seed);
+    fprintf(stderr,
+            "  %s\n  step %d, %s, of program %" PRIu64 " (WEIR_SHOW=1 prints it)\n",
+            words, number, program_op_name(step->op), self->program->seed);
     if (getenv("WEIR_SHOW") != NULL)
         program_print(self->program);
     support_fail(words, __FILE__, line);
@@ -83,7 +84,8 @@ static void lease_begin(run *self, int number, int block, const void *ptr)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* The block goes back; if a capture that is not released has it, it stays that one's. */
+/* The block goes back; if a capture that is not released has it, it stays that
+ * one's. */
 static void lease_end(run *self, int block)
 {
     int capture = self->program->blocks[block].capture;

@@ -1,5 +1,5 @@
-/* support_program_scene.c - opens what a program of support_program.h needs, runs its host
- * threads, and ends everything, often with work still under way. */
+/* support_program_scene.c - opens what a program (support_program.h) needs, runs its
+ * host threads, and ends everything, often with work still under way. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
