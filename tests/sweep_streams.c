@@ -5,6 +5,9 @@
 
 #include <string.h>
 
+#include "device/device.h"
+#include "stream_order.h"
+
 enum { A, B, BLOCKING };
 
 /* For what has to do with streams and not with what lies below a pool. */
@@ -34,10 +37,22 @@ static void prepare_busy(sweep_scene *it)
 
 /* ---- streams ---- */
 
+static size_t clocks(const sweep_scene *it)
+{
+    return weir__order_measure(it->device->order).clocks;
+}
+
+/* The device had made it where only the library's clock was missing: then it has
+ * destroyed it. */
 static void create_and_destroy_stream(sweep_scene *it)
 {
     weir_stream stream = it->streams[A];
+    size_t clocks_before = clocks(it);
+    uint64_t destroyed = calls_of(it->device).stream_destroy;
     if (!try_call(it, weir_stream_create(it->device, WEIR_STREAM_BLOCKING, &stream))) {
+        bool was_made = strstr(weir_last_error().message, "clocks") != NULL;
+        must_equal(calls_of(it->device).stream_destroy, destroyed + was_made);
+        must_equal(clocks(it), clocks_before);
         must(stream == NULL);
         return;
     }
@@ -65,7 +80,10 @@ static void destroy_stream(sweep_scene *it)
 
 static void register_and_retire(sweep_scene *it)
 {
-    if (try_call(it, weir_stream_register(it->device, it->unknown)))
+    size_t clocks_before = clocks(it);
+    if (!try_call(it, weir_stream_register(it->device, it->unknown)))
+        must_equal(clocks(it), clocks_before);
+    else
         (void)try_call(it, weir_stream_retire(it->device, it->unknown));
     must_answer(WEIR_NOT_FOUND, weir_stream_retire(it->device, it->unknown));
 }
@@ -184,7 +202,9 @@ static void capture(sweep_scene *it)
 {
     weir_stream stream = it->streams[A];
     weir_capture *made = (weir_capture *)it;
+    size_t clocks_before = clocks(it);
     if (!try_call(it, weir_capture_begin(it->mr, stream, &made))) {
+        must_equal(clocks(it), clocks_before);
         must(made == NULL);
         return;
     }
