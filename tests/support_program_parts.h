@@ -54,7 +54,7 @@ struct run {
     lease leases[PROGRAM_BLOCKS]; /* guarded by the lock */
     size_t lease_count;           /* likewise */
     atomic_int current;           /* the step that began last */
-    bool is_transient;            /* some streams are not known to Weir */
+    bool may_set_aside;           /* a free may lack a record that it needs */
 };
 
 /* Claims that name the step. */

@@ -46,6 +46,19 @@ static void open_resource(run *self, const char *spec, weir_resource **out)
     weir_resource_unref(upstream);
 }
 
+/* A free allocates nothing. So it may find no record for a stream that is not known, nor
+ * for a further point to be behind; then the memory waits for the device. */
+static bool may_set_aside(const program *made)
+{
+    bool may = false;
+    for (int i = 0; i < made->stream_count; i++)
+        may = may || (made->streams[i].sort != PROGRAM_LEGACY &&
+                      made->streams[i].sort != PROGRAM_KNOWN);
+    for (int i = 0; i < made->step_count; i++)
+        may = may || made->steps[i].count > 1;
+    return may;
+}
+
 static void scene_begin(run *self, weir_emulated_scheduler scheduler)
 {
     weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
@@ -62,8 +75,6 @@ static void scene_begin(run *self, weir_emulated_scheduler scheduler)
         open_resource(self, self->program->specs[i], &self->resources[i]);
     for (int i = 0; i < self->program->stream_count; i++) {
         const program_stream *stream = &self->program->streams[i];
-        if (stream->sort != PROGRAM_LEGACY && stream->sort != PROGRAM_KNOWN)
-            self->is_transient = true;
         if (stream->sort == PROGRAM_LEGACY)
             self->streams[i] = self->program->seed % 2 ? WEIR_STREAM_LEGACY : NULL;
         else if (stream->sort == PROGRAM_OWN)
@@ -136,6 +147,7 @@ size_t program_run(const program *made, weir_emulated_scheduler scheduler)
     run *self = calloc(1, sizeof *self);
     must(self != NULL);
     self->program = made;
+    self->may_set_aside = may_set_aside(made);
     support_use_seed(made->seed);
     pthread_mutex_init(&self->lock, NULL);
     scene_begin(self, scheduler);
