@@ -127,8 +127,10 @@ static bool is_mixed(const weir__heap *heap)
     return weir__heap_next_clock(heap, &clock);
 }
 
-/* The smallest of the clocks' best fits that may be taken; if there is none, a run. */
-static weir__heap_block *take_known_locked(weir__request *request)
+typedef bool (*block_judge)(void *request, const weir__heap_block *block);
+
+/* The smallest of the clocks' best fits that `passes`, or null. */
+static weir__heap_block *smallest_fit_locked(weir__request *request, block_judge passes)
     WEIR_REQUIRES(request->pool->lock)
 {
     const weir__heap *heap = heap_of(request);
@@ -137,11 +139,20 @@ static weir__heap_block *take_known_locked(weir__request *request)
         weir__heap_block *block =
             weir__heap_best(heap, clock, request->bytes, request->alignment);
         if (block != NULL && (best == NULL || block->bytes < best->bytes) &&
-            weir__pool_may_take(request, block))
+            passes(request, block))
             best = block;
         if (clock == UINT64_MAX)
             break;
     }
+    return best;
+}
+
+/* The smallest that may be taken; if there is none, a run. */
+static weir__heap_block *take_known_locked(weir__request *request)
+    WEIR_REQUIRES(request->pool->lock)
+{
+    const weir__heap *heap = heap_of(request);
+    weir__heap_block *best = smallest_fit_locked(request, is_known);
     if (best != NULL)
         return take_run_locked(request, widen(request, best));
     if (!is_mixed(heap))
@@ -206,16 +217,7 @@ static weir__heap_run find_waiting_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock)
 {
     const weir__heap *heap = heap_of(request);
-    weir__heap_block *best = NULL;
-    for (uint64_t clock = 0; weir__heap_next_clock(heap, &clock); clock++) {
-        weir__heap_block *block =
-            weir__heap_best(heap, clock, request->bytes, request->alignment);
-        if (block != NULL && (best == NULL || block->bytes < best->bytes) &&
-            can_wait(request, block))
-            best = block;
-        if (clock == UINT64_MAX)
-            break;
-    }
+    weir__heap_block *best = smallest_fit_locked(request, can_wait);
     if (best != NULL || !is_mixed(heap))
         return (weir__heap_run){ best, best };
     return weir__heap_find_run(heap, request->bytes, request->alignment, can_wait,
