@@ -42,7 +42,7 @@ typedef struct held {
     uint64_t key;
     weir_stream stream;  /* that it was allocated on */
     int allocator;       /* the worker that did */
-    bool lasting;        /* `stream` lives, under this handle, until all have returned */
+    bool lasting;        /* `stream` lives, under this handle, to the round's end */
     uint32_t hops;
     weir_point points[HOPS_MAX]; /* where it was used, one of each hop by point */
     size_t point_count;
@@ -66,7 +66,7 @@ typedef struct stage {
     size_t memory_bytes;
     weir_resource *leaf, *purse;
     weir_resource *drawing;             /* the pool below the statistics */
-    weir_resource *shared[RESOURCES];   /* pool, statistics, pool over that first pool */
+    weir_resource *shared[RESOURCES];   /* pool, statistics, pool over the first */
     inbox inboxes[WORKERS];
     atomic_uint_least64_t allocated[RESOURCES];
 } stage;
