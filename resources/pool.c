@@ -140,9 +140,16 @@ static weir_status refuse(const weir__request *request, weir_status status)
 static weir_status serve(weir__request *request, weir__heap_block **out)
 {
     weir__pool *self = request->pool;
+    while (!weir__order_hold(self->order, request->clock)) {
+        weir_status met = weir__order_clock(self->order, request->stream,
+                                            &request->clock);
+        if (met != WEIR_OK)
+            return met;
+    }
     weir__mutex_lock(&self->miss);
     weir_status status = weir__pool_miss(request, out);
     weir__mutex_unlock(&self->miss);
+    weir__order_let_go(self->order, request->clock);
     return status;
 }
 

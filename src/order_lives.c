@@ -146,6 +146,27 @@ weir_status weir__order_stock(weir__order *order)
     return weir__clocks_stock(order);
 }
 
+bool weir__order_hold(weir__order *order, uint64_t id)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__clock_find(order, id);
+    if (clock != NULL && clock_is_transient(clock))
+        clock->pins++;
+    weir__mutex_unlock(&order->lock);
+    return clock != NULL;
+}
+
+void weir__order_let_go(weir__order *order, uint64_t id)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__clock_find(order, id);
+    if (clock != NULL && clock_is_transient(clock)) {
+        clock->pins--;
+        weir__cond_broadcast(&order->changed);
+    }
+    weir__mutex_unlock(&order->lock);
+}
+
 /* ---- streams ---- */
 
 weir_status weir__order_add_stream(weir__order *order, weir_stream stream,

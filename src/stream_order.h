@@ -39,6 +39,11 @@ void weir__order_destroy(weir__order *order);
  * of host memory. To be called without locks. */
 weir_status weir__order_clock(weir__order *order, weir_stream stream, uint64_t *out);
 
+/* For a call that needs a clock for longer: keeps one whose stream is not known to Weir
+ * from being dropped, until it is let go of. False: it was dropped already. */
+bool weir__order_hold(weir__order *order, uint64_t clock);
+void weir__order_let_go(weir__order *order, uint64_t clock);
+
 /* What a deallocation on `stream` takes: a mark behind everything put on it so far,
  * with an event where that cannot be recorded later or the device has met a second
  * stream (close). `birth` is the clock that the block was allocated under (0: not
