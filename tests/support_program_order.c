@@ -53,7 +53,7 @@ static bool is_operation(const program_step *step)
 
 /* Everything that the next step on `stream` is behind, put there by `host`; `rules`
  * adds what the legacy stream's rules promise to an operation: to one on the legacy
- * stream, about blocking streams that have not ended. */
+ * stream, about blocking streams that have not ended, as those of threads may. */
 static bits base_of(const maker *m, int stream, int host, bool rules)
 {
     const program *p = m->made;
@@ -67,7 +67,7 @@ static bits base_of(const maker *m, int stream, int host, bool rules)
         bool by_rule = rules && is_operation(step) &&
                        ((on->is_blocking && its->sort == PROGRAM_LEGACY) ||
                         (on->sort == PROGRAM_LEGACY && its->is_blocking &&
-                         its->is_alive));
+                         its->is_alive && (its->host < 0 || its->host == host)));
         if (step->stream == stream || by_rule) {
             bits_put(&base, i);
             bits_join(&base, &m->behind[i]);
