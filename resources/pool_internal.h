@@ -67,8 +67,9 @@ weir__heap_block *weir__pool_take_own_locked(weir__request *request)
 /* Whether the request's stream may take a block, as far as is known. */
 bool weir__pool_may_take(const weir__request *request, const weir__heap_block *block);
 
-/* Tells the ledger that memory becomes free without a mark, for the calling thread knows
- * that to be done: from now on, who is handed memory learns what this thread knows. */
+/* Tells the ledger that memory becomes free without a mark, for the calling thread
+ * knows that to be done: from now on, who is handed memory learns what this thread
+ * knows. */
 void weir__pool_note_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 /* That who: before memory goes out, or upstream. */
 void weir__pool_learn_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);

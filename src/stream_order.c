@@ -352,7 +352,7 @@ weir__mark weir__order_free_mark(weir__order *order, weir_stream stream, uint64_
 {
     uint64_t id;
     weir__mark mark;
-    do { /* again, if another thread dropped the clock of an idle stream, or a capture */
+    do { /* again, if another thread has dropped the clock of an idle stream */
         id = clock_to_free_on(order, stream, birth);
         mark = weir__order_mark_here(order, id);
     } while (mark.clock == WEIR__CLOCK_ASIDE && id != 0);

@@ -46,8 +46,8 @@ static void open_resource(run *self, const char *spec, weir_resource **out)
     weir_resource_unref(upstream);
 }
 
-/* A free allocates nothing. So it may find no record for a stream that is not known, nor
- * for a further point to be behind; then the memory waits for the device. */
+/* A free allocates nothing. So it may find no record for a stream that is not known,
+ * nor for a further point to be behind; then the memory waits for the device. */
 static bool may_set_aside(const program *made)
 {
     bool may = false;

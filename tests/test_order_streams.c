@@ -223,9 +223,9 @@ static void unknown_blocking_stream_waits_at_once(void **state)
     scene_close(&it);
 }
 
-/* The legacy stream's next operation is behind the blocking streams that there are then.
- * One that has ended is none of them, whether it ends before its memory is taken or
- * after. */
+/* The legacy stream's next operation is behind the blocking streams that there are
+ * then. One that has ended is none of them, whether it ends before its memory is
+ * taken or after. */
 static void legacy_takes_from_a_stream_that_ends(bool before)
 {
     scene it = scene_open(false);
