@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "device/device.h"
+#include "internal.h"
 #include "stream_order.h"
 
 enum { A, B, BLOCKING };
@@ -59,6 +60,18 @@ static void create_and_destroy_stream(sweep_scene *it)
     must(stream != NULL);
     (void)try_call(it, weir_stream_destroy(it->device, stream));
     must_answer(WEIR_NOT_FOUND, weir_stream_destroy(it->device, stream));
+}
+
+/* The library has no clock to spare, for there was no memory when it needed one. Not
+ * where there is a ledger, which would be without memory too. */
+static void prepare_no_stock(sweep_scene *it)
+{
+    if (it->fault.kind != SWEEP_HOST)
+        return;
+    weir__host_fail_at(2, true); /* the first is the device's, for the stream itself */
+    weir_stream stream = make_stream(it->device, WEIR_STREAM_BLOCKING);
+    weir__host_fail_at(0, false);
+    end_stream(it->device, stream);
 }
 
 static void prepare_own_stream(sweep_scene *it)
@@ -196,9 +209,10 @@ static void prepare_capture(sweep_scene *it)
 {
     prepare_two(it);
     sweep_give(it, 0, it->streams[A]);
+    sweep_order(it, it->unknown, it->streams[A]); /* for the release */
 }
 
-static void capture(sweep_scene *it)
+static void capture_and_release_on(sweep_scene *it, weir_stream last)
 {
     weir_stream stream = it->streams[A];
     weir_capture *made = (weir_capture *)it;
@@ -215,11 +229,22 @@ static void capture(sweep_scene *it)
         must_give(it, 2, stream);
     must_give(it, 1, stream);
     must_ok(weir_capture_end(made));
-    (void)try_call(it, weir_capture_release(made, stream));
+    (void)try_call(it, weir_capture_release(made, last));
     it->capture = NULL;
     if (second)
         must_give(it, 3, stream);
-    attempt(it, 4, it->streams[B], SMALL);
+    for (int i = 4; i < 7; i++) /* nobody else's work is still on what B gets now */
+        attempt(it, i, it->streams[B], SMALL);
+}
+
+static void capture(sweep_scene *it)
+{
+    capture_and_release_on(it, it->streams[A]);
+}
+
+static void capture_to_unknown(sweep_scene *it)
+{
+    capture_and_release_on(it, it->unknown);
 }
 
 /* ---- the sweeps ---- */
@@ -232,6 +257,10 @@ static void streams_survive_every_fault(void **state)
     static const sweep_entry all[] = {
         { { "create", NULL, create_and_destroy_stream, false, is_plain },
           { 3, 0, 0, 3, 0, 0, 0, 0 },
+          { 2, 0, 0, 2, 0, 0, 0, 0 } },
+        { { "create without stock", prepare_no_stock, create_and_destroy_stream, false,
+            is_plain },
+          { 5, 0, 0, 5, 0, 0, 0, 0 },
           { 2, 0, 0, 2, 0, 0, 0, 0 } },
         { { "destroy", prepare_own_stream, destroy_stream, false, is_plain },
           { 1, 0, 0, 1, 0, 0, 0, 0 },
@@ -269,8 +298,11 @@ static void captures_survive_every_fault(void **state)
     (void)state;
     static const sweep_entry all[] = {
         { { "capture", prepare_capture, capture, false, NULL },
-          { 17, 17, 21, 12, 12, 12, 12, 20 },
-          { 9, 9, 9, 7, 7, 7, 7, 13 } },
+          { 21, 21, 27, 13, 13, 13, 13, 21 },
+          { 11, 11, 11, 7, 7, 7, 7, 13 } },
+        { { "capture to unknown", prepare_capture, capture_to_unknown, false, NULL },
+          { 23, 23, 29, 15, 15, 15, 15, 23 },
+          { 13, 13, 13, 9, 9, 9, 9, 15 } },
     };
     sweep_all(all, COUNT_OF(all));
 }
