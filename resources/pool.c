@@ -272,6 +272,10 @@ static bool pool_deallocate(void *context, weir_stream stream,
     weir__mark mark = weir__order_free_mark(self->order, stream, block->birth);
 
     weir__mutex_lock(&self->lock);
+    /* The ledger hears of what users give back; what a resource above does may rest on
+     * what this thread knows, and the stream does not. */
+    if (weir__thread_self()->depth > 1)
+        weir__pool_note_dropped_locked(self);
     finish_return_locked(self, block, mark);
     weir__mutex_unlock(&self->lock);
     return true;
