@@ -73,13 +73,16 @@ weir_status weir__order_device_sync(weir__order *order)
     weir__mutex_lock(&order->lock);
     size_t capacity = order->clock_count;
     weir__mutex_unlock(&order->lock);
+    /* Without memory some clocks learn nothing of the wait; the wait itself goes on, for
+     * giving up memory for good may depend on it. */
+    weir__mark few[16];
     weir__mark *marks = weir__host_alloc(capacity * sizeof *marks);
     if (marks == NULL)
-        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory to note a device wait");
+        capacity = sizeof few / sizeof few[0];
 
     weir__mutex_lock(&order->lock);
     uint64_t wait = ++order->waits_begun;
-    size_t count = sample_all(order, marks, capacity);
+    size_t count = sample_all(order, marks != NULL ? marks : few, capacity);
     weir__mutex_unlock(&order->lock);
 
     weir_status status = weir__device_sync(order->device);
@@ -89,8 +92,10 @@ weir_status weir__order_device_sync(weir__order *order)
         note_done_dropped(order);
         if (order->waits_done < wait)
             order->waits_done = wait;
-        for (size_t i = 0; i < count; i++)
-            weir__publish_done(order, marks[i].clock, marks[i].number, NULL);
+        for (size_t i = 0; i < count; i++) {
+            const weir__mark *mark = marks != NULL ? &marks[i] : &few[i];
+            weir__publish_done(order, mark->clock, mark->number, NULL);
+        }
     }
     weir__mutex_unlock(&order->lock);
     weir__host_free(marks);

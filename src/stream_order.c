@@ -460,7 +460,7 @@ static size_t behind_count(const weir__behind *behind)
 }
 
 /* Room for what the stream of clock t is behind once it has waited for something
- * that is behind `other`; or null. Without the lock. */
+ * that is behind `other`; or null: then that is forgotten. Without the lock. */
 static weir__behind *behind_room(weir__order *order, uint64_t t,
                                  const weir__behind *other, size_t *capacity)
 {
@@ -479,11 +479,7 @@ static weir_status wait_for_cover(weir__order *order, uint64_t t, weir_stream st
 {
     size_t capacity;
     weir__behind *room = behind_room(order, t, cover->behind, &capacity);
-    weir_status status = WEIR_OK;
-    if (room == NULL)
-        status = weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a stream's clock");
-    if (status == WEIR_OK)
-        status = refuse_capturing(order, stream);
+    weir_status status = refuse_capturing(order, stream);
     if (status == WEIR_OK)
         status = weir__stream_wait_event(order->device, stream, cover->event);
 
@@ -506,16 +502,11 @@ static weir_status wait_by_rule(weir__order *order, uint64_t t, uint64_t s,
 {
     size_t capacity;
     weir__behind *room = behind_room(order, t, knows, &capacity);
-    weir_status status = WEIR_OK;
-    if (room == NULL)
-        status = weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a stream's clock");
 
     weir__mutex_lock(&order->lock);
     weir__clock *taker = weir__clock_find(order, t);
-    if (status == WEIR_OK) {
-        taker->counter++; /* a mark that no event covers yet */
-        status = weir__record_locked(order, taker);
-    }
+    taker->counter++; /* a mark that no event covers yet */
+    weir_status status = weir__record_locked(order, taker);
     const weir__cover all = { .number = number, .behind = knows };
     if (status == WEIR_OK)
         learn_behind(order, t, s, &all, room, capacity);
