@@ -205,7 +205,7 @@ static weir__cover *covers_alloc(uint32_t count)
 static bool stock_once(weir__order *order, bool *stocked)
 {
     weir__mutex_lock(&order->lock);
-    bool needs_clock = order->spare_clock == NULL;
+    bool needs_clock = order->spare_clock_count < SPARE_CLOCKS;
     uint32_t wanted = order->clock_count + SPARE_COVERS;
     uint32_t missing = order->spare_count < wanted ? wanted - order->spare_count : 0;
     weir__mutex_unlock(&order->lock);
@@ -218,8 +218,10 @@ static bool stock_once(weir__order *order, bool *stocked)
     bool complete = !needs_clock || clock != NULL;
 
     weir__mutex_lock(&order->lock);
-    if (order->spare_clock == NULL) {
-        order->spare_clock = clock;
+    if (clock != NULL && order->spare_clock_count < SPARE_CLOCKS) {
+        clock->next_by_id = order->spare_clocks;
+        order->spare_clocks = clock;
+        order->spare_clock_count++;
         clock = NULL;
     }
     while (covers != NULL) {
@@ -231,11 +233,20 @@ static bool stock_once(weir__order *order, bool *stocked)
         covers = next;
         missing--;
     }
-    *stocked = order->spare_clock != NULL &&
+    *stocked = order->spare_clock_count == SPARE_CLOCKS &&
                order->spare_count > order->clock_count;
     weir__mutex_unlock(&order->lock);
     weir__host_free(clock);
     return complete && missing == 0;
+}
+
+/* Enough to go on with, if not for everything that may come. */
+static bool has_least(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    bool has = order->spare_clocks != NULL && order->spare_count > order->clock_count;
+    weir__mutex_unlock(&order->lock);
+    return has;
 }
 
 weir_status weir__clocks_stock(weir__order *order)
@@ -245,7 +256,7 @@ weir_status weir__clocks_stock(weir__order *order)
     bool stocked = false;
     while (stock_once(order, &stocked) && !stocked)
         continue;
-    if (!stocked)
+    if (!stocked && !has_least(order))
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for streams' clocks");
     return WEIR_OK;
 }
@@ -282,10 +293,11 @@ weir__clock *weir__clock_find_key(weir__order *order, weir__clock_kind kind,
 weir__clock *weir__clock_add(weir__order *order, weir__clock_kind kind, uint64_t key,
                              weir_stream stream, bool blocking)
 {
-    weir__clock *clock = order->spare_clock;
+    weir__clock *clock = order->spare_clocks;
     if (clock == NULL)
         return NULL;
-    order->spare_clock = NULL;
+    order->spare_clocks = clock->next_by_id;
+    order->spare_clock_count--;
     *clock = (weir__clock){ .id = ++order->last_id, .kind = kind, .key = key,
                             .stream = stream, .blocking = blocking };
 
@@ -377,7 +389,11 @@ void weir__clocks_free(weir__order *order)
             weir__host_free(clock);
         }
     }
-    weir__host_free(order->spare_clock);
+    while (order->spare_clocks != NULL) {
+        weir__clock *clock = order->spare_clocks;
+        order->spare_clocks = clock->next_by_id;
+        weir__host_free(clock);
+    }
     while (order->spare_covers != NULL) {
         weir__cover *cover = order->spare_covers;
         order->spare_covers = cover->next;

@@ -31,10 +31,12 @@
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define COVERS_MAX     3
 #define SPARE_COVERS   1
+#define SPARE_CLOCKS   1
 #define TRANSIENT_KEEP 2
 #else
 #define COVERS_MAX     16
 #define SPARE_COVERS   8
+#define SPARE_CLOCKS   16
 #define TRANSIENT_KEEP 64
 #endif
 #define CLOCK_BUCKETS 1024u
@@ -107,7 +109,8 @@ struct weir__order {
     weir__clock *legacy;
     weir__clock *ending_first, *ending_last; /* retired, transient, captures: a queue */
     uint32_t ending_count;
-    weir__clock *spare_clock;   /* one, for the free on a stream that nobody has seen */
+    weir__clock *spare_clocks;  /* for frees on streams that nobody has seen */
+    uint32_t spare_clock_count;
     weir__cover *spare_covers;
     uint32_t spare_count;
     uint32_t cover_total;       /* spare, recorded, and in readers' hands */

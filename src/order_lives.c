@@ -73,8 +73,8 @@ weir_status weir__order_device_sync(weir__order *order)
     weir__mutex_lock(&order->lock);
     size_t capacity = order->clock_count;
     weir__mutex_unlock(&order->lock);
-    /* Without memory some clocks learn nothing of the wait; the wait itself goes on, for
-     * giving up memory for good may depend on it. */
+    /* Without memory some clocks learn nothing of the wait. The wait itself goes on:
+     * giving memory up for good may depend on it. */
     weir__mark few[16];
     weir__mark *marks = weir__host_alloc(capacity * sizeof *marks);
     if (marks == NULL)
