@@ -72,7 +72,8 @@ static weir__mark remainder_mark(const weir__request *request,
 /* The rule of the house, once more for every block of a run. Only where the stream was
  * made to wait just now there is nothing to look up: what was learnt by a wait may be
  * forgotten again. */
-static bool may_take_run(const weir__request *request, weir__heap_run run)
+static bool __attribute__((unused)) /* in a release */
+may_take_run(const weir__request *request, weir__heap_run run)
 {
     for (const weir__heap_block *block = run.first;; block = block->after) {
         if (!weir__pool_may_take(request, block))

@@ -363,7 +363,7 @@ static void do_memory(run *self, int number)
             claim_ok(weir_capture_release(capture, self->streams[step->stream]));
         }
         break;
-    default: claim(!"a step about memory");
+    default: claim(false && "a step about memory");
     }
 }
 
@@ -442,7 +442,7 @@ static void do_stream(run *self, int number)
     case PROGRAM_END_FOREIGN:
         claim_ok(weir_emulated_stream_destroy(self->device, other));
         break;
-    default: claim(!"a step about streams");
+    default: claim(false && "a step about streams");
     }
 }
 
