@@ -275,8 +275,9 @@ weir_status weir__memory_view(weir__emulated *device, const void *ptr, size_t by
     bool reachable = arena == NULL || may_reach(device, arena);
     bool out_now = arena == NULL || is_out(arena, address, bytes);
     int ordinal = arena == NULL ? 0 : (int)arena->ordinal;
-    *out = arena != NULL ? arena->view + (address - (uintptr_t)arena->base)
-                         : (void *)address;
+    *out = (void *)address;
+    if (arena != NULL && out_now) /* else it may begin in front of the arena */
+        *out = arena->view + (address - (uintptr_t)arena->base);
     weir__mutex_unlock(&memory_lock);
 
     if (!reachable)
