@@ -59,8 +59,8 @@ static size_t needed_bytes(const weir__request *request)
 
 /* Few chunks, for each costs a call and none merges with another; and little too
  * much, for what is drawn stays. By default a power of two between an eighth and a
- * quarter of what is held: on recorded training runs that held less than any one
- * size, with fewer calls. */
+ * quarter of what is held: on recorded training runs that held less on average than
+ * any one size, with fewer calls. */
 static size_t growth_now(const weir__pool *self)
 {
     size_t growth = self->options.growth_bytes;
