@@ -80,7 +80,11 @@ WEIR_API WEIR_NODISCARD weir_status weir_device_sync(weir_device *device);
     X(stream_create) X(stream_destroy) X(stream_get_id) X(stream_get_flags)     \
     X(stream_is_capturing) X(stream_sync) X(stream_query) X(stream_wait_event)  \
     X(event_create) X(event_destroy) X(event_record) X(event_query)             \
-    X(event_sync) X(device_sync) X(copy) X(fill) X(launch) X(enable_peer)
+    X(event_sync) X(device_sync) X(copy) X(fill) X(launch) X(enable_peer)       \
+    X(managed_malloc) X(pinned_malloc) X(pinned_free)                           \
+    X(host_register) X(host_unregister)                                         \
+    X(mempool_create) X(mempool_default) X(mempool_destroy)                     \
+    X(mempool_malloc) X(mempool_free) X(mempool_trim) X(mempool_get_state)
 
 typedef struct weir_device_calls {
     size_t struct_size;

@@ -2,11 +2,14 @@
 #ifndef WEIR_WEIR_H
 #define WEIR_WEIR_H
 
+#include "weir/async.h"
 #include "weir/capture.h"
 #include "weir/device.h"
 #include "weir/emulated.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
+#include "weir/managed.h"
+#include "weir/pinned.h"
 #include "weir/pool.h"
 #include "weir/resource.h"
 #include "weir/resource_ops.h"

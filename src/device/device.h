@@ -7,11 +7,11 @@
  *     legacy (never null: null has become WEIR_STREAM_LEGACY), per-thread, or a handle
  *     that lives, an event is one that event_create gave.
  *   - On failure nothing has changed, and weir__fail_native has recorded why: with
- *     DEVICE_ERROR, OUT_OF_MEMORY (malloc, host_malloc), OUT_OF_HOST_MEMORY,
+ *     DEVICE_ERROR, OUT_OF_MEMORY (the mallocs), OUT_OF_HOST_MEMORY,
  *     NOT_SUPPORTED, INVALID_ARGUMENT (memory it cannot reach) or DEVICE_LOST; after
  *     DEVICE_LOST they always do.
- *   - None waits on the host, but malloc, free, host_malloc, host_free, the _syncs and
- *     close.
+ *   - None waits on the host, but malloc, free, the host_, pinned_ and managed_ calls,
+ *     mempool_trim, the _syncs and close.
  *   - Only locks of rank device are taken inside. The caller holds none of rank
  *     resource or above.
  *   - The calling thread has no other device or context afterwards than before.
@@ -24,11 +24,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "weir/async.h"
 #include "weir/device.h"
 #include "weir/emulated.h"
+#include "weir/managed.h"
 #include "weir/stream.h"
 
+struct weir__emulated;
 struct weir__order;
+
+/* How host memory is pinned; or'ed. */
+#define WEIR__PINNED_PORTABLE 1u
+#define WEIR__PINNED_MAPPED   2u
+
+/* What a pool of the device's own holds. */
+typedef struct weir__mempool_state {
+    uint64_t reserved_bytes; /* from the device */
+    uint64_t used_bytes;     /* of these, handed out */
+} weir__mempool_state;
 
 typedef struct weir__device_ops {
     const char *kind; /* "emulated", "cuda" */
@@ -42,7 +55,7 @@ typedef struct weir__device_ops {
      * that uses it is done. */
     weir_status (*malloc)(void *self, size_t bytes, void **out);
     weir_status (*free)(void *self, void *ptr);
-    /* Host memory that the device can reach; alignment up to 4096. */
+    /* Ordinary host memory that the device can reach; alignment up to 4096. */
     weir_status (*host_malloc)(void *self, size_t bytes, size_t alignment, void **out);
     weir_status (*host_free)(void *self, void *ptr);
     weir_status (*memory_info)(void *self, size_t *free_bytes, size_t *total_bytes);
@@ -74,6 +87,39 @@ typedef struct weir__device_ops {
                           void *argument, const weir_emulated_range *ranges,
                           size_t count);
     weir_status (*enable_peer)(void *self, void *peer);
+
+    /* Memory that moves between host and device; free takes it back. If the advice that
+     * the options ask for is refused, there is no memory either. */
+    weir_status (*managed_malloc)(void *self, size_t bytes,
+                                  const weir_managed_options *options, void **out);
+    /* Host memory that is pinned, aligned to a page; and host memory of the caller's,
+     * whole pages, made so. Work that uses it is done before the end. */
+    weir_status (*pinned_malloc)(void *self, size_t bytes, uint32_t flags, void **out);
+    weir_status (*pinned_free)(void *self, void *ptr);
+    weir_status (*host_register)(void *self, void *ptr, size_t bytes, uint32_t flags);
+    weir_status (*host_unregister)(void *self, void *ptr);
+
+    /* Pools of the device's own. `options` are complete: no zero asks for a default,
+     * but max_bytes (the driver's own) and handle_types (none). destroy may come while
+     * memory is out: the pool then ends with the last of it; the default one is never
+     * destroyed. malloc: usable by work put on `stream` from now on; free: by nobody
+     * after what is on `stream`. On a stream that captures they mean nodes of the
+     * graph: not for us. trim gives back what is free and done until `keep_bytes` are
+     * reserved. */
+    weir_status (*mempool_create)(void *self, const weir_async_options *options,
+                                  weir_mempool *out);
+    weir_status (*mempool_default)(void *self, weir_async_memory memory,
+                                   weir_mempool *out);
+    weir_status (*mempool_destroy)(void *self, weir_mempool pool);
+    weir_status (*mempool_malloc)(void *self, weir_mempool pool, weir_stream stream,
+                                  size_t bytes, void **out);
+    weir_status (*mempool_free)(void *self, weir_stream stream, void *ptr);
+    weir_status (*mempool_trim)(void *self, weir_mempool pool, size_t keep_bytes);
+    weir_status (*mempool_get_state)(void *self, weir_mempool pool,
+                                     weir__mempool_state *out);
+
+    /* The emulated device that this is, or stands on; null: none. No device call. */
+    struct weir__emulated *(*emulated)(void *self);
 
     /* What a ledger wants to know besides; all null where there is none. They cannot
      * fail and are no device calls. */
@@ -150,6 +196,26 @@ weir_status weir__launch(weir_device *device, weir_stream stream,
                          weir_emulated_kernel kernel, void *argument,
                          const weir_emulated_range *ranges, size_t count);
 weir_status weir__enable_peer(weir_device *device, weir_device *peer);
+weir_status weir__managed_malloc(weir_device *device, size_t bytes,
+                                 const weir_managed_options *options, void **out);
+weir_status weir__pinned_malloc(weir_device *device, size_t bytes, uint32_t flags,
+                                void **out);
+weir_status weir__pinned_free(weir_device *device, void *ptr);
+weir_status weir__host_register(weir_device *device, void *ptr, size_t bytes,
+                                uint32_t flags);
+weir_status weir__host_unregister(weir_device *device, void *ptr);
+weir_status weir__mempool_create(weir_device *device, const weir_async_options *options,
+                                 weir_mempool *out);
+weir_status weir__mempool_default(weir_device *device, weir_async_memory memory,
+                                  weir_mempool *out);
+weir_status weir__mempool_destroy(weir_device *device, weir_mempool pool);
+weir_status weir__mempool_malloc(weir_device *device, weir_mempool pool,
+                                 weir_stream stream, size_t bytes, void **out);
+weir_status weir__mempool_free(weir_device *device, weir_stream stream, void *ptr);
+weir_status weir__mempool_trim(weir_device *device, weir_mempool pool,
+                               size_t keep_bytes);
+weir_status weir__mempool_get_state(weir_device *device, weir_mempool pool,
+                                    weir__mempool_state *out);
 
 static inline weir_stream weir__stream_of(weir_stream stream)
 {

@@ -170,6 +170,11 @@ static void note_forget(void *device, uint64_t key)
     weir__mutex_unlock(&self->lock);
 }
 
+static weir__emulated *emulated_itself(void *device)
+{
+    return device;
+}
+
 const weir__device_ops weir__emulated_ops = {
     .kind = "emulated",
     .close = emulated_close,
@@ -197,6 +202,7 @@ const weir__device_ops weir__emulated_ops = {
     .fill = weir__emulated_fill,
     .launch = weir__emulated_launch,
     .enable_peer = weir__emulated_enable_peer,
+    .emulated = emulated_itself,
     .note_allocate = note_allocate,
     .note_deallocate = note_deallocate,
     .note_done = note_done,

@@ -14,9 +14,10 @@ static weir_status emulated_of(weir_device *device, weir__emulated **out)
         return status;
     if (device == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the device is null");
-    if (device->ops != &weir__emulated_ops)
+    if (device->ops->emulated != NULL)
+        *out = device->ops->emulated(device->self);
+    if (*out == NULL)
         return weir__fail(WEIR_NOT_SUPPORTED, "%s is not emulated", device->name);
-    *out = device->self;
     return WEIR_OK;
 }
 

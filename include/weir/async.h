@@ -1,0 +1,82 @@
+/* weir/async.h - the leaf `async`: memory from one of the device's own pools, in stream
+ * order (cudaMallocAsync).
+ *
+ * The driver reuses what was freed on the same stream; by its three policies also what
+ * was freed on others. Memory that is given back goes to the driver at once, on the
+ * stream it is given back on; what belongs to a capture only once that is released. A
+ * pool of its own keeps what it has drawn (see release_threshold_bytes); the driver's
+ * default, 0, costs milliseconds at each wait of the host. */
+#ifndef WEIR_ASYNC_H
+#define WEIR_ASYNC_H
+
+#include "weir/resource.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A pool of the device's own; weir_mempool is cudaMemPool_t. */
+typedef struct CUmemPoolHandle_st *weir_mempool;
+
+typedef enum weir_async_pool {
+    WEIR_ASYNC_OWN = 0,     /* made for this resource, and destroyed with it */
+    WEIR_ASYNC_DEFAULT = 1, /* the device's default one, as it is */
+    WEIR_ASYNC_FOREIGN = 2  /* somebody else's, as it is; not destroyed */
+} weir_async_pool;
+
+typedef enum weir_async_memory {
+    WEIR_ASYNC_DEVICE = 0,
+    WEIR_ASYNC_MANAGED = 1, /* CUDA 13 */
+    WEIR_ASYNC_PINNED = 2   /* of the host; CUDA 13 */
+} weir_async_memory;
+
+/* What a driver's pool may reuse for a stream besides what was freed on that. */
+#define WEIR_ASYNC_REUSE_SAME_STREAM   1u /* nothing else */
+#define WEIR_ASYNC_REUSE_EVENTS        2u /* what it has waited for, by events */
+#define WEIR_ASYNC_REUSE_OPPORTUNISTIC 4u /* what is done by chance */
+#define WEIR_ASYNC_REUSE_INTERNAL      8u /* anything: the driver makes it wait */
+
+/* How memory of the pool can be handed to other processes, CUDA's numbers. */
+#define WEIR_ASYNC_HANDLE_POSIX_FD 1u
+#define WEIR_ASYNC_HANDLE_FABRIC   8u
+
+/* Zero asks for the default; start from WEIR_ASYNC_OPTIONS_INIT. But for `pool`,
+ * `foreign` and `memory`, options are for a pool of its own; with another they are
+ * refused. */
+typedef struct weir_async_options {
+    size_t struct_size;
+    weir_async_pool pool;
+    weir_mempool foreign;           /* for WEIR_ASYNC_FOREIGN */
+    weir_async_memory memory;       /* for WEIR_ASYNC_FOREIGN: what it hands out */
+    size_t primed_bytes;            /* drawn at creation; default none */
+    size_t release_threshold_bytes; /* how much the pool keeps when the host waits;
+                                       default everything; 1 keeps nothing */
+    size_t max_bytes;               /* default: the driver's */
+    uint32_t handle_types;          /* WEIR_ASYNC_HANDLE_..., or'ed; default none */
+    uint32_t reuse;                 /* WEIR_ASYNC_REUSE_..., or'ed; default all */
+    bool on_numa_node;              /* pinned: on that node of the host's */
+    int32_t numa_node;
+} weir_async_options;
+
+#define WEIR_ASYNC_OPTIONS_INIT                                                  \
+    { sizeof(weir_async_options), WEIR_ASYNC_OWN, NULL, WEIR_ASYNC_DEVICE,       \
+      0, 0, 0, 0, 0, false, 0 }
+
+/* Creates the leaf. `options` may be null.
+ *
+ *   NOT_SUPPORTED   the device has no pools, none of that memory, or none with such
+ *                   handles
+ *   OUT_OF_MEMORY   it cannot be primed with so much */
+WEIR_API WEIR_NODISCARD weir_status
+weir_async_create(weir_device *device, const weir_async_options *options,
+                  weir_resource **out);
+
+/* The pool behind `mr`, which must be an `async`; it belongs to whom it belonged to.
+ * INVALID_ARGUMENT: it is none. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_async_get_pool(weir_resource *mr, weir_mempool *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,39 @@
+/* weir/managed.h - the leaf `managed`: memory that host and device both touch, and that
+ * moves to where it is touched (cudaMallocManaged).
+ *
+ * What is given back is kept until it is done, as weir/leaves.h says. */
+#ifndef WEIR_MANAGED_H
+#define WEIR_MANAGED_H
+
+#include "weir/resource.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum weir_managed_location {
+    WEIR_MANAGED_ANYWHERE = 0,
+    WEIR_MANAGED_DEVICE = 1,
+    WEIR_MANAGED_HOST = 2
+} weir_managed_location;
+
+/* Zero asks for the default; start from WEIR_MANAGED_OPTIONS_INIT. */
+typedef struct weir_managed_options {
+    size_t struct_size;
+    weir_managed_location preferred; /* where it should stay; the others reach it */
+    bool read_mostly;                /* copies of it may lie in several places */
+} weir_managed_options;
+
+#define WEIR_MANAGED_OPTIONS_INIT                                                \
+    { sizeof(weir_managed_options), WEIR_MANAGED_ANYWHERE, false }
+
+/* Creates the leaf. `options` may be null. NOT_SUPPORTED: the device has no managed
+ * memory, or takes no such advice. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_managed_create(weir_device *device, const weir_managed_options *options,
+                    weir_resource **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
