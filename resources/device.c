@@ -4,16 +4,20 @@
 #include "weir/leaves.h"
 
 /* The allocator aligns to more than anybody may ask for. */
-static weir_status draw(weir_device *device, size_t bytes, size_t alignment, void **out)
+static weir_status draw(weir_device *device, const void *options, size_t bytes,
+                        size_t alignment, void **out)
 {
+    (void)options;
     (void)alignment;
     return weir__malloc(device, bytes, out);
 }
 
-static weir_status measure(weir_device *device, size_t *free_bytes)
+static weir_status give(weir_device *device, const void *options, void *ptr,
+                        size_t bytes)
 {
-    size_t total_bytes;
-    return weir_device_memory(device, free_bytes, &total_bytes);
+    (void)options;
+    (void)bytes;
+    return weir__free(device, ptr);
 }
 
 static const weir__leaf_kind device_kind = {
@@ -21,11 +25,11 @@ static const weir__leaf_kind device_kind = {
     .max_alignment = WEIR_ALIGNMENT,
     .host_accessible = false,
     .draw = draw,
-    .give = weir__free,
-    .measure = measure,
+    .give = give,
+    .measure = weir__measure_device,
 };
 
 weir_status weir_device_resource_create(weir_device *device, weir_resource **out)
 {
-    return weir__leaf_create(&device_kind, device, out);
+    return weir__leaf_create(&device_kind, device, NULL, out);
 }

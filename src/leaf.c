@@ -13,6 +13,7 @@
 #include "leaf.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "internal.h"
 #include "kept.h"
@@ -42,6 +43,7 @@ typedef struct leaf {
     weir_status failed_status;   /* of a free, not told yet; WEIR_OK: none */
     int32_t failed_code;
     weir_resource_statistics counts; /* but for what `kept` knows */
+    _Alignas(max_align_t) unsigned char options[]; /* of the kind's type */
 } leaf;
 
 static weir__kept_block *block_of(weir__block_record *record)
@@ -100,7 +102,8 @@ static void put_back_locked(leaf *self, weir__kept_block *block, weir_status sta
 static size_t free_block(leaf *self, weir__kept_block *block)
 {
     size_t bytes = block->record.bytes;
-    weir_status status = self->kind->give(self->device, block->record.ptr);
+    weir_status status = self->kind->give(self->device, self->options,
+                                          block->record.ptr, bytes);
     int32_t code = status == WEIR_OK ? 0 : weir_last_error().native_code;
 
     weir__mutex_lock(&self->lock);
@@ -270,7 +273,8 @@ static weir_status tell_failed_free(leaf *self)
 static weir_status draw(leaf *self, size_t bytes, size_t alignment, void **out)
 {
     for (;;) {
-        weir_status status = self->kind->draw(self->device, bytes, alignment, out);
+        weir_status status = self->kind->draw(self->device, self->options, bytes,
+                                              alignment, out);
         if (status != WEIR_OUT_OF_MEMORY)
             return status;
         if (free_done(self) != 0 || wait_for_landing(self))
@@ -446,6 +450,8 @@ static void leaf_properties(void *context, weir_resource_properties *out)
     out->max_alignment = self->kind->max_alignment;
     out->device_accessible = true;
     out->host_accessible = self->kind->host_accessible;
+    out->managed = self->kind->managed;
+    out->pinned = self->kind->pinned;
     out->usable_at_once = true;
 }
 
@@ -521,7 +527,7 @@ static const weir_resource_ops leaf_ops = {
 };
 
 weir_status weir__leaf_create(const weir__leaf_kind *kind, weir_device *device,
-                              weir_resource **out)
+                              const void *options, weir_resource **out)
 {
     if (out == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
@@ -529,11 +535,13 @@ weir_status weir__leaf_create(const weir__leaf_kind *kind, weir_device *device,
     if (device == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the device is null");
 
-    leaf *self = weir__host_alloc(sizeof *self);
+    leaf *self = weir__host_alloc(sizeof *self + kind->options_bytes);
     if (self == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for the resource %s",
                           kind->name);
     memset(self, 0, sizeof *self);
+    if (kind->options_bytes != 0)
+        memcpy(self->options, options, kind->options_bytes);
     self->kind = kind;
     self->device = device;
     weir_status status = weir__block_table_init(&self->table);
@@ -549,5 +557,33 @@ weir_status weir__leaf_create(const weir__leaf_kind *kind, weir_device *device,
     status = weir_resource_create(&ops, self, out);
     if (status != WEIR_OK)
         leaf_destroy(self);
+    return status;
+}
+
+/* ---- measures ---- */
+
+weir_status weir__measure_device(weir_device *device, size_t *free_bytes)
+{
+    size_t total_bytes;
+    return weir_device_memory(device, free_bytes, &total_bytes);
+}
+
+/* What the operating system calls available counts caches that it would give up; it
+ * is the best that there is. */
+weir_status weir__measure_host(weir_device *device, size_t *free_bytes)
+{
+    (void)device;
+    long pages = sysconf(_SC_AVPHYS_PAGES);
+    long page_bytes = sysconf(_SC_PAGESIZE);
+    *free_bytes = pages > 0 && page_bytes > 0 ? (size_t)pages * (size_t)page_bytes : 0;
+    return WEIR_OK;
+}
+
+weir_status weir__measure_both(weir_device *device, size_t *free_bytes)
+{
+    size_t of_host = 0;
+    (void)weir__measure_host(device, &of_host);
+    weir_status status = weir__measure_device(device, free_bytes);
+    *free_bytes += of_host;
     return status;
 }

@@ -256,6 +256,9 @@ def rule_header(tree):
                 yield path, 1, 'functions, and no extern "C"'
 
 
+OPTION_TYPES = ("weir/async.h", "weir/managed.h")
+
+
 def rule_layers(tree):
     """Arrows run one way: tools and bench see include; src/device knows no resource; no
     resource knows another."""
@@ -275,6 +278,8 @@ def rule_layers(tree):
                     yield path, number, f"{name} is not public"
             elif name in ("device/device.h", "weir/device.h"):
                 pass  # of the device itself, not of the resource with its name
+            elif path == "src/device/device.h" and name in OPTION_TYPES:
+                pass  # primitives take the same types
             elif is_under(path, "src/device", "resources") and stem in resources:
                 if own.split("_")[0] != stem.split("_")[0]:
                     yield path, number, f"{name} is a resource of its own"
