@@ -1,9 +1,12 @@
 /* test_spec.c - chains of resources from text. */
 #include "support.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "internal.h"
+#include "weir/pool.h"
+#include "weir/spec.h"
 
 static void open_builds_a_chain(void **state)
 {
@@ -29,43 +32,233 @@ static void open_builds_a_chain(void **state)
     close_emulated(device);
 }
 
-static void open_names_the_part_that_is_wrong(void **state)
+/* The options in force of the pool that `spec` names first. */
+static weir_pool_options pool_of(weir_device *device, const char *spec)
+{
+    weir_resource *mr;
+    weir_pool_options options = { .struct_size = sizeof options };
+    must_ok(weir_resource_open(device, spec, &mr));
+    must_ok(weir_pool_get_options(mr, &options));
+    weir_resource_unref(mr);
+    return options;
+}
+
+static void options_reach_the_resource(void **state)
 {
     (void)state;
     weir_device *device = open_stepped(support_seed(13));
-    static const struct { const char *spec, *named; } bad[] = {
-        { "", "\"\"" },
-        { "/", "\"\"" },
-        { "pool/", "\"\"" },
-        { "/device", "\"\"" },
-        { "pool//device", "\"\"" },
-        { "pool", "pool" },
-        { "statistics/pool", "pool" },
-        { "device/device", "device" },
-        { "system/pool/device", "system" },
-        { "pools/device", "pools" },
-        { "poo/device", "\"poo\"" },
-        { "pool/Device", "Device" },
-        { " device", " device" },
-        { "limiting/device", "weir_limiting_create" },
-        { "callback", "weir_callback_create" },
-        { "pool/limiting(5)/device", "limiting(5)" },
+    static const struct {
+        const char *spec;
+        size_t initial, limit, growth;
+    } good[] = {
+        { "pool/device", 0, SIZE_MAX, 0 },
+        { "pool()/device", 0, SIZE_MAX, 0 },
+        { "pool( )/device()", 0, SIZE_MAX, 0 },
+        { "pool(1MiB)/device", 1 << 20, SIZE_MAX, 0 },
+        { "pool(initial=1MiB)/device", 1 << 20, SIZE_MAX, 0 },
+        { "pool(1MiB,limit=2MiB,growth=3KiB)/device", 1 << 20, 2 << 20, 3 << 10 },
+        { "pool(growth=7,limit=2MB,initial=1KB)/device", 1000, 2000000, 7 },
+        { " pool\t( initial = 1MiB ,limit= 2GiB) / device ", 1 << 20,
+          (size_t)2 << 30, 0 },
+        { "pool(none,limit=unlimited,growth=auto)/device", 0, SIZE_MAX, 0 },
+        { "pool(limit=16777215.9999999999999TiB)/device", 0, SIZE_MAX, 0 },
     };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        weir_resource *mr = (weir_resource *)device;
-        must_answer(WEIR_INVALID_ARGUMENT,
-                    weir_resource_open(device, bad[i].spec, &mr));
-        must(mr == NULL);
-        if (strstr(weir_last_error().message, bad[i].named) == NULL)
-            fail_msg("\"%s\": %s", bad[i].spec, weir_last_error().message);
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        weir_pool_options options = pool_of(device, good[i].spec);
+        must_equal(options.initial_bytes, good[i].initial);
+        must_equal(options.limit_bytes, good[i].limit);
+        must_equal(options.growth_bytes, good[i].growth);
     }
+    close_emulated(device);
+}
+
+static void sizes_are_exact(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(14));
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } sizes[] = {
+        { "0", 0 }, { "0B", 0 }, { "0.0GiB", 0 }, { "1", 1 }, { "007", 7 },
+        { "1B", 1 }, { "1KiB", 1024 }, { "1MiB", 1 << 20 }, { "1GiB", 1 << 30 },
+        { "1TiB", (size_t)1 << 40 }, { "1KB", 1000 }, { "1MB", 1000000 },
+        { "1GB", 1000000000 }, { "1TB", 1000000000000 }, { "1.5GiB", 3 << 29 },
+        { "0.1KiB", 102 }, { "0.001KB", 1 }, { "0.0019KB", 1 }, { "1.9", 1 },
+        { "0.99999999999999999999999999999999KiB", 1023 },
+        { "1.00000000000000000000000000000001KB", 1000 },
+        { "18446744073709551615", SIZE_MAX }, { "18446744073709551615B", SIZE_MAX },
+        { "18014398509481983.99999KiB", SIZE_MAX },
+        { "18446744073.709551615GB", SIZE_MAX },
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char spec[100];
+        snprintf(spec, sizeof spec, "pool(growth=%s)/device", sizes[i].text);
+        if (pool_of(device, spec).growth_bytes != sizes[i].bytes)
+            fail_msg("%s is read as %zu", sizes[i].text,
+                     pool_of(device, spec).growth_bytes);
+    }
+    close_emulated(device);
+}
+
+/* ---- refusals ---- */
+
+typedef struct refusal {
+    const char *spec;
+    size_t character;  /* from 1 */
+    const char *words; /* in the sentence */
+} refusal;
+
+static void must_refuse(weir_device *device, const refusal *it)
+{
+    char place[32];
+    weir_resource *mr = (weir_resource *)device;
+    size_t live = weir__host_live();
+    must_answer(WEIR_INVALID_ARGUMENT, weir_resource_open(device, it->spec, &mr));
+    must(mr == NULL);
+    must_equal(weir__host_live(), live);
+    snprintf(place, sizeof place, ": character %zu: ", it->character);
+    const char *message = weir_last_error().message;
+    if (strstr(message, place) == NULL || strstr(message, it->words) == NULL)
+        fail_msg("\"%.99s\": not character %zu, \"%s\", but: %s", it->spec,
+                 it->character, it->words, message);
+}
+
+static const refusal refusals[] = {
+    /* parts */
+    { "", 1, "\"\": character 1: here the name of a resource is missing" },
+    { "  ", 3, "name of a resource is missing" },
+    { "/", 1, "name of a resource is missing" },
+    { "pool/", 6, "name of a resource is missing" },
+    { "/device", 1, "name of a resource is missing" },
+    { "pool//device", 6, "name of a resource is missing" },
+    { "(device)", 1, "name of a resource is missing" },
+    { "\"device\"", 1, "name of a resource is missing" },
+    { "pools/device", 1, "no resource is called \"pools\"; there are device, " },
+    { "poo/device", 1, "no resource is called \"poo\"" },
+    { "pool/ Device", 7, "no resource is called \"Device\"" },
+    { "pool/dev\x01\xC3\xA9", 6, "no resource is called \"dev???\"" },
+    { "pool", 1, "pool draws from another resource, which must follow: \"pool/device" },
+    { "statistics/pool ", 12, "pool draws from another resource" },
+    { "device/device", 1, "device draws from no other resource" },
+    { "pool/system()/device", 6, "system draws from no other resource" },
+    { "callback", 1, "use weir_callback_create" },
+    { "pool/callback(5)", 6, "use weir_callback_create" },
+    { "device device", 8, "here a \"/\" is missing" },
+    { "device)", 7, "here a \"/\" is missing" },
+    { "pool()()/device", 7, "here a \"/\" is missing" },
+    { "pool=1/device", 5, "here a \"/\" is missing" },
+    /* options */
+    { "pool(intial=1GiB)/device", 6,
+      "pool(intial=1GiB)/device: character 6: pool has no option \"intial\"; it has "
+      "initial, limit, growth" },
+    { "pool(1GiB, Limit=2GiB)/device", 12, "pool has no option \"Limit\"" },
+    { "device(1)", 8, "device has no options" },
+    { "statistics(on=1)/device", 12, "statistics has no options" },
+    { "pool(1KiB,limit=2KiB,initial=1KiB)/device", 22, "pool has \"initial\" already" },
+    { "pool(limit=2KiB,limit=2KiB)/device", 17, "pool has \"limit\" already" },
+    { "limiting(5,limit=5)/device", 12, "limiting has \"limit\" already" },
+    { "limiting/device", 1, "limiting needs a limit: \"limiting(limit=...)\"" },
+    { "pool/limiting()/device", 6, "limiting needs a limit" },
+    { "pool(limit=2KiB,1KiB)/device", 17, "pool has no option \"1KiB\"" },
+    { "pool(initial)/device", 6, "initial wants a value: \"initial=...\"" },
+    { "pool(,limit=1)/device", 6, "here an option is missing" },
+    { "pool(1KiB,)/device", 11, "here an option is missing" },
+    { "pool(1KiB,,limit=1)/device", 11, "here an option is missing" },
+    { "pool(=1)/device", 6, "here an option is missing" },
+    { "pool(initial=)/device", 14, "here a value is missing" },
+    { "pool(initial=,limit=1)/device", 14, "here a value is missing" },
+    { "pool(initial==1)/device", 14, "here a value is missing" },
+    { "pool(initial=1=1)/device", 15, "here a \",\" or a \")\" is missing" },
+    { "pool(initial=1 GiB)/device", 16, "here a \",\" or a \")\" is missing" },
+    { "pool(initial=1GiB limit=1)/device", 19, "here a \",\" or a \")\" is missing" },
+    { "pool(initial=1GiB(2))/device", 18, "here a \",\" or a \")\" is missing" },
+    { "pool(initial=1GiB/device", 18, "here a \",\" or a \")\" is missing" },
+    { "pool (initial=1GiB", 19, "the \"(\" at character 6 is never closed" },
+    { "pool(", 6, "here an option is missing" },
+    { "pool(initial", 6, "initial wants a value" },
+    { "pool(initial=", 14, "here a value is missing" },
+    { "pool(initial=\"1GiB)/device", 14, "this quote is never closed" },
+    { "pool(\"", 6, "this quote is never closed" },
+    { "pool(\"\\", 6, "this quote is never closed" },
+    { "pool(\"\\\"", 6, "this quote is never closed" },
+    /* sizes */
+    { "pool(initial=x)/device", 14, "initial is a size as 512MiB or 1.5GiB, or none" },
+    { "pool(initial=-1)/device", 14, "not \"-1\"" },
+    { "pool(initial=.5GiB)/device", 14, "not \".5GiB\"" },
+    { "pool(initial=5.GiB)/device", 14, "not \"5.GiB\"" },
+    { "limiting(1e9)/device", 11, "there is no unit \"e9\"" },
+    { "limiting(limit=7Gib)/device", 17, "there is no unit \"Gib\"" },
+    { "limiting(7kB)/device", 11, "there is no unit \"kB\"" },
+    { "limiting(1.5.5GiB)/device", 13, "there is no unit \".5GiB\"" },
+    { "limiting(0x10)/device", 11, "there is no unit \"x10\"" },
+    { "limiting(\"7\")/device", 11, "limit is no text" },
+    { "limiting(\"\")/device", 11, "limit is no text" },
+    { "limiting(unlimited)/device", 10, "limit is a size as 512MiB or 1.5GiB, not" },
+    { "limiting(0.9)/device", 10, "less than a byte" },
+    { "limiting(0.0009KB)/device", 10, "less than a byte" },
+    { "limiting(18446744073709551616)/device", 10, "no size is above" },
+    { "limiting(99999999999999999999KiB)/device", 10, "no size is above" },
+    { "limiting(18014398509481984KiB)/device", 10, "no size is above" },
+    { "limiting(18446744073.709551616GB)/device", 10, "no size is above" },
+    { "limiting(16777216TiB)/device", 10, "no size is above" },
+    { "limiting(18446744.073709551616TB)/device", 10, "no size is above" },
+    /* what the resource itself refuses */
+    { "statistics/ pool(2KiB,limit=1KiB)/device", 13, "below its initial size" },
+};
+
+static void refusals_show_the_character(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(15));
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
+        must_refuse(device, &refusals[i]);
+    close_emulated(device);
+}
+
+/* Of a long text the sentence shows what is around the place. */
+static void long_texts_are_cut(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(16));
+    char spec[WEIR_SPEC_LENGTH_MAX + 2];
+    memset(spec, 'x', sizeof spec);
+    spec[WEIR_SPEC_LENGTH_MAX] = '\0';
+    must_refuse(device, &(refusal){ spec, 1, "called \"xxxxxxxxxxxxxxxxxxx" });
+    must(strstr(weir_last_error().message, "xxx...\"; there are") != NULL);
+    spec[WEIR_SPEC_LENGTH_MAX] = 'x';
+    spec[WEIR_SPEC_LENGTH_MAX + 1] = '\0';
+    must_refuse(device, &(refusal){ spec, 4097, "4096 characters are the most" });
+
+    memset(spec, ' ', sizeof spec);
+    memcpy(spec + 4000, "pool(oops=1)/device", 19);
+    spec[WEIR_SPEC_LENGTH_MAX] = '\0';
+    must_refuse(device, &(refusal){ spec, 4006, "pool(oops=1)/device" });
+    assert_int_equal(strncmp(weir_last_error().message, "...", 3), 0);
+    close_emulated(device);
+}
+
+static void parts_have_a_bound(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(17));
+    char spec[WEIR_SPEC_PARTS_MAX * 5 + 8] = "";
+    weir_resource *mr;
+    for (size_t i = 1; i < WEIR_SPEC_PARTS_MAX; i++)
+        memcpy(spec + 5 * (i - 1), "pool/", 5);
+    memcpy(spec + 5 * (WEIR_SPEC_PARTS_MAX - 1), "device", 7);
+    must_ok(weir_resource_open(device, spec, &mr));
+    weir_resource_unref(mr);
+    memcpy(spec + 5 * (WEIR_SPEC_PARTS_MAX - 1), "pool/device", 12);
+    must_refuse(device, &(refusal){ spec, 5 * WEIR_SPEC_PARTS_MAX + 1,
+                                    "32 resources are the most" });
     close_emulated(device);
 }
 
 static void open_survives_every_host_failure(void **state)
 {
     (void)state;
-    weir_device *device = open_stepped(support_seed(14));
+    weir_device *device = open_stepped(support_seed(18));
     weir_resource *mr = NULL;
     uint64_t failing;
     for (failing = 1; mr == NULL; failing++) {
@@ -88,7 +281,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(open_builds_a_chain),
-        cmocka_unit_test(open_names_the_part_that_is_wrong),
+        cmocka_unit_test(options_reach_the_resource),
+        cmocka_unit_test(sizes_are_exact),
+        cmocka_unit_test(refusals_show_the_character),
+        cmocka_unit_test(long_texts_are_cut),
+        cmocka_unit_test(parts_have_a_bound),
         cmocka_unit_test(open_survives_every_host_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

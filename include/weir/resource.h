@@ -147,12 +147,16 @@ typedef struct weir_resource_statistics {
 WEIR_API WEIR_NODISCARD weir_status
 weir_resource_get_statistics(weir_resource *mr, weir_resource_statistics *out);
 
-/* Builds a chain of resources from names, outermost first: "pool/device",
- * "statistics/pool/device". The last is a leaf. Only the outermost is the caller's; it
- * keeps the others alive.
+/* Builds a chain of resources from text, outermost first: "pool/device",
+ * "limiting(40GiB)/pool(initial=1GiB, growth=64MiB)/device". The last is a leaf. Only
+ * the outermost is the caller's; it keeps the others alive. weir/spec.h tells the
+ * grammar, the resources and their options; `weir info --resources` prints them.
  *
- *   INVALID_ARGUMENT   no such name, a leaf before the end, or none at it; the sentence
- *                      names the part */
+ *   INVALID_ARGUMENT   the text has no meaning, or a resource refuses its options: the
+ *                      sentence shows the place and says which character it is, from 1
+ *
+ * and what the resources' own create functions answer. The whole text is read before
+ * anything is made; on failure nothing is left of what was. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_resource_open(weir_device *device, const char *spec, weir_resource **out);
 

@@ -13,6 +13,7 @@
 #include "weir/pool.h"
 #include "weir/resource.h"
 #include "weir/resource_ops.h"
+#include "weir/spec.h"
 #include "weir/statistics.h"
 #include "weir/status.h"
 #include "weir/stream.h"

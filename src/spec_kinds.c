@@ -1,0 +1,108 @@
+/* spec_kinds.c - the resources that text can name: one row each, the options first.
+ *
+ * What is written here as a default is a value that sets what holds without it. */
+#include "spec.h"
+#include "weir/leaves.h"
+#include "weir/limiting.h"
+#include "weir/pool.h"
+#include "weir/statistics.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* ---- device, system ---- */
+
+static weir_status make_device(weir_device *device, weir_resource *upstream,
+                               const void *options, weir_resource **out)
+{
+    (void)upstream;
+    (void)options;
+    return weir_device_resource_create(device, out);
+}
+
+static weir_status make_system(weir_device *device, weir_resource *upstream,
+                               const void *options, weir_resource **out)
+{
+    (void)upstream;
+    (void)options;
+    return weir_system_resource_create(device, out);
+}
+
+/* ---- pool ---- */
+
+static const weir_pool_options pool_blank = WEIR_POOL_OPTIONS_INIT;
+
+static const weir__spec_option pool_options[] = {
+    { .name = "initial", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(weir_pool_options, initial_bytes), .default_text = "none",
+      WEIR__SPEC_CHOICES("none", 0),
+      .doc = "drawn in one chunk by the first allocation" },
+    { .name = "limit", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(weir_pool_options, limit_bytes), .default_text = "unlimited",
+      WEIR__SPEC_CHOICES("unlimited", SIZE_MAX),
+      .doc = "most to hold from upstream" },
+    { .name = "growth", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(weir_pool_options, growth_bytes), .default_text = "auto",
+      WEIR__SPEC_CHOICES("auto", 0),
+      .doc = "chunks are multiples of it; auto: 8MiB, and as the pool grows an "
+             "eighth to a quarter of what it holds, up to 256MiB" },
+};
+
+static weir_status make_pool(weir_device *device, weir_resource *upstream,
+                             const void *options, weir_resource **out)
+{
+    (void)device;
+    return weir_pool_create(upstream, options, out);
+}
+
+/* ---- statistics, limiting ---- */
+
+static weir_status make_statistics(weir_device *device, weir_resource *upstream,
+                                   const void *options, weir_resource **out)
+{
+    (void)device;
+    (void)options;
+    return weir_statistics_create(upstream, out);
+}
+
+typedef struct limiting_values {
+    size_t limit_bytes;
+} limiting_values;
+
+static const limiting_values limiting_blank = { 0 };
+
+static const weir__spec_option limiting_options[] = {
+    { .name = "limit", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(limiting_values, limit_bytes),
+      .doc = "most bytes to be out at once" },
+};
+
+static weir_status make_limiting(weir_device *device, weir_resource *upstream,
+                                 const void *options, weir_resource **out)
+{
+    const limiting_values *values = options;
+    (void)device;
+    return weir_limiting_create(upstream, values->limit_bytes, out);
+}
+
+/* ---- the table: leaves first ---- */
+
+const weir__spec_kind weir__spec_kinds[] = {
+    { .name = "device", .is_leaf = true, .make = make_device,
+      .purpose = "memory of the device, one device call each" },
+    { .name = "system", .is_leaf = true, .make = make_system,
+      .purpose = "ordinary host memory, where the device can reach it" },
+    { .name = "callback", .is_leaf = true, .only_from = "weir_callback_create",
+      .purpose = "memory from functions of the caller's" },
+    { .name = "pool", .make = make_pool,
+      .purpose = "reuses freed memory, stream by stream, before asking upstream",
+      .blank = &pool_blank, .blank_bytes = sizeof pool_blank,
+      .options = pool_options, .option_count = COUNT(pool_options) },
+    { .name = "limiting", .make = make_limiting,
+      .purpose = "refuses to let more than a set number of bytes be out",
+      .blank = &limiting_blank, .blank_bytes = sizeof limiting_blank,
+      .options = limiting_options, .option_count = COUNT(limiting_options) },
+    { .name = "statistics", .make = make_statistics,
+      .purpose = "counts what passes through" },
+};
+
+const size_t weir__spec_kind_count = COUNT(weir__spec_kinds);
