@@ -14,8 +14,8 @@
 /* ---- the table ---- */
 
 typedef enum weir__spec_type {
-    WEIR__SPEC_SIZE,    /* bytes, with a unit: a size_t */
-    WEIR__SPEC_INTEGER, /* from `least` to `most`; a signed field of 4 or 8 bytes */
+    WEIR__SPEC_SIZE,    /* bytes, with a unit, from `least` on: a size_t */
+    WEIR__SPEC_INTEGER, /* from `least` to `most`: an int32_t or int64_t */
     WEIR__SPEC_BOOLEAN, /* a bool */
     WEIR__SPEC_WORD,    /* one of the choices: an enum or a number */
     WEIR__SPEC_WORDS,   /* choices joined by +, their values or-ed: a number */
@@ -34,7 +34,7 @@ typedef struct weir__spec_option {
     const char *choices;
     const uint64_t *values;
     size_t value_count;
-    int64_t least, most;
+    int64_t least, most;      /* of a number; a size has no `most` */
 } weir__spec_option;
 
 /* The field that an option sets: `type` is the options struct. */

@@ -1,6 +1,7 @@
 /* spec_kinds.c - the resources that text can name: one row each, the options first.
  *
- * What is written here as a default is a value that sets what holds without it. */
+ * What is written here as a default is a value that sets what holds without it. Where
+ * zero asks a struct for its default, text has a word for that, and zero is refused. */
 #include "spec.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
@@ -38,11 +39,11 @@ static const weir__spec_option pool_options[] = {
       .doc = "drawn in one chunk by the first allocation" },
     { .name = "limit", .type = WEIR__SPEC_SIZE,
       WEIR__SPEC_FIELD(weir_pool_options, limit_bytes), .default_text = "unlimited",
-      WEIR__SPEC_CHOICES("unlimited", SIZE_MAX),
+      WEIR__SPEC_CHOICES("unlimited", SIZE_MAX), .least = 1,
       .doc = "most to hold from upstream" },
     { .name = "growth", .type = WEIR__SPEC_SIZE,
       WEIR__SPEC_FIELD(weir_pool_options, growth_bytes), .default_text = "auto",
-      WEIR__SPEC_CHOICES("auto", 0),
+      WEIR__SPEC_CHOICES("auto", 0), .least = 1,
       .doc = "chunks are multiples of it; auto: 8MiB, and as the pool grows an "
              "eighth to a quarter of what it holds, up to 256MiB" },
 };

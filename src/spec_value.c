@@ -246,6 +246,13 @@ static weir_status size_set(const weir__spec_reader *reader,
         return weir__spec_refuse(reader, token.at, "%s cannot be \"%s\": that is less "
                                  "than a byte", option->name,
                                  weir__spec_show(reader, token).text);
+    if (bytes < (uint64_t)option->least)
+        return weir__spec_refuse(reader, token.at, "%s cannot be \"%s\": its least is "
+                                 "%lldB%s%.100s", option->name,
+                                 weir__spec_show(reader, token).text,
+                                 (long long)option->least,
+                                 option->choices == NULL ? "" : ", or ",
+                                 option->choices == NULL ? "" : option->choices);
     field_store(option, out, bytes);
     return WEIR_OK;
 }
@@ -294,8 +301,8 @@ weir_status weir__spec_value_set(const weir__spec_reader *reader,
     if (option->type == WEIR__SPEC_TEXT)
         return text_set(reader, option, token, out);
     if (token.quoted)
-        return weir__spec_refuse(reader, token.at, "%s is no text: leave the quotes "
-                                 "out", option->name);
+        return weir__spec_refuse(reader, token.at - 1,
+                                 "%s is no text: leave the quotes out", option->name);
     switch (option->type) {
     case WEIR__SPEC_BOOLEAN: return boolean_set(reader, option, token, out);
     case WEIR__SPEC_WORD: return word_set(reader, option, token, out);

@@ -60,6 +60,8 @@ static void options_reach_the_resource(void **state)
         { "pool(growth=7,limit=2MB,initial=1KB)/device", 1000, 2000000, 7 },
         { " pool\t( initial = 1MiB ,limit= 2GiB) / device ", 1 << 20,
           (size_t)2 << 30, 0 },
+        { "pool(0)/device", 0, SIZE_MAX, 0 },
+        { "pool(0.0GiB,limit=1)/device", 0, 1, 0 },
         { "pool(none,limit=unlimited,growth=auto)/device", 0, SIZE_MAX, 0 },
         { "pool(limit=16777215.9999999999999TiB)/device", 0, SIZE_MAX, 0 },
     };
@@ -80,7 +82,7 @@ static void sizes_are_exact(void **state)
         const char *text;
         size_t bytes;
     } sizes[] = {
-        { "0", 0 }, { "0B", 0 }, { "0.0GiB", 0 }, { "1", 1 }, { "007", 7 },
+        { "1", 1 }, { "007", 7 },
         { "1B", 1 }, { "1KiB", 1024 }, { "1MiB", 1 << 20 }, { "1GiB", 1 << 30 },
         { "1TiB", (size_t)1 << 40 }, { "1KB", 1000 }, { "1MB", 1000000 },
         { "1GB", 1000000000 }, { "1TB", 1000000000000 }, { "1.5GiB", 3 << 29 },
@@ -192,8 +194,8 @@ static const refusal refusals[] = {
     { "limiting(7kB)/device", 11, "there is no unit \"kB\"" },
     { "limiting(1.5.5GiB)/device", 13, "there is no unit \".5GiB\"" },
     { "limiting(0x10)/device", 11, "there is no unit \"x10\"" },
-    { "limiting(\"7\")/device", 11, "limit is no text" },
-    { "limiting(\"\")/device", 11, "limit is no text" },
+    { "limiting(\"7\")/device", 10, "limit is no text" },
+    { "limiting(\"\")/device", 10, "limit is no text" },
     { "limiting(unlimited)/device", 10, "limit is a size as 512MiB or 1.5GiB, not" },
     { "limiting(0.9)/device", 10, "less than a byte" },
     { "limiting(0.0009KB)/device", 10, "less than a byte" },
@@ -203,6 +205,8 @@ static const refusal refusals[] = {
     { "limiting(18446744073.709551616GB)/device", 10, "no size is above" },
     { "limiting(16777216TiB)/device", 10, "no size is above" },
     { "limiting(18446744.073709551616TB)/device", 10, "no size is above" },
+    { "pool(limit=0)/device", 12, "its least is 1B, or unlimited" },
+    { "pool(1,growth=0.0GiB)/device", 15, "its least is 1B, or auto" },
     /* what the resource itself refuses */
     { "statistics/ pool(2KiB,limit=1KiB)/device", 13, "below its initial size" },
 };

@@ -197,6 +197,35 @@ class Info(Case):
         self.assertIn("system", names)
 
 
+    def test_info_tells_how_a_resource_is_written(self):
+        run = weir("info", "--resources")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        for words in (r"^resource = part", r"^part +=", r"^pool/\.\.\. +reuses",
+                      r"^  growth +size +auto +chunks", r"^device +memory",
+                      r"^  limit +size +must be given", r"use weir_callback_create$"):
+            self.assertRegex(run.stdout, re.compile(words, re.MULTILINE))
+        self.assertLessEqual(max(map(len, run.stdout.split("\n"))), 88)
+
+    def test_each_default_that_info_tells_is_taken(self):
+        run = weir("info", "--json", "--resources")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        found = json.loads(run.stdout)
+        self.assertIn("part { \"/\" part }", found["grammar"])
+        self.assertEqual((found["length_max"], found["parts_max"]), (4096, 32))
+        kinds = {kind["resource"]: kind for kind in found["resources"]}
+        self.assertEqual([option["option"] for option in kinds["pool"]["options"]],
+                         ["initial", "limit", "growth"])
+        self.assertEqual(kinds["pool"]["options"][1]["choices"], ["unlimited"])
+        limit, = kinds["limiting"]["options"]
+        self.assertTrue(limit["required"] and limit["name_may_be_left_out"])
+        self.assertIsNone(limit["default"])
+        self.assertEqual(kinds["callback"]["only_from"], "weir_callback_create")
+        trace = self.file("trace.csv", random_trace(1, 10)[0])
+        for option in kinds["pool"]["options"]:
+            self.nothing_wrong(trace, "--resource",
+                               f"pool({option['option']}={option['default']})/device")
+
+
 class Replay(Case):
     def test_json_has_all_that_was_promised(self):
         text, peak = random_trace(2, 400)
@@ -240,6 +269,22 @@ class Replay(Case):
         run = weir("replay", trace, "--compare", "pool/device,device")
         self.assertEqual(run.returncode, 0)
         self.assertRegex(run.stdout, r"ns per event +\d+\.\d +\d+\.\d \(\d+\.\d\dx\)")
+
+    def test_resources_may_have_options(self):
+        trace = self.file("trace.csv", random_trace(5, 300)[0])
+        specs = ["pool(initial=64MiB,growth=1MiB)/device", "pool/system",
+                 "limiting(8GiB)/pool( 1MiB , limit=1GiB)/device", "device"]
+        found = self.nothing_wrong(trace, "--resource", specs[0], "--repeat", "1",
+                                   "--compare", ",".join(specs[1:]))
+        self.assertEqual([result["resource"] for result in found["results"]], specs)
+        self.assertGreaterEqual(found["results"][0]["peak_held_bytes"], 64 << 20)
+        self.assertLess(found["results"][1]["peak_held_bytes"], 64 << 20)
+        self.refused("character 7: here a \",\" or", "replay", trace, "--compare",
+                     "device,pool(1(2),3)/device")
+        self.refused("character 6: this quote is never closed", "replay", trace,
+                     "--compare", "pool(\"1,2)/device,device")
+        self.refused("character 6: initial is no text", "replay", trace, "--compare",
+                     "device,pool(\"\\\",)(,\")/device,device")
 
     def test_table_is_for_people(self):
         trace = self.file("trace.csv", random_trace(5, 300)[0])

@@ -49,7 +49,8 @@ void replay_help(void)
 "Timed passes come first, with nothing but the resource at work; then one checked\n"
 "pass on a stepped device, whose ledger finds every use of memory out of order.\n"
 "\n"
-"  --resource SPEC    the resource, outermost first; default pool/device\n"
+"  --resource SPEC    the resource, outermost first; default pool/device; `weir info\n"
+"                     --resources tells what there is\n"
 "  --compare A,B,...  run these in turn too, and compare them with the first\n"
 "  --device NAME      emulated, emulated:N, cuda:N or auto, which is the default\n"
 "  --streams N        spread the trace over N streams; default: those it names\n"
@@ -156,6 +157,28 @@ static bool spec_add(replay_options *self, const char *spec)
     return true;
 }
 
+/* How long the first of the resources in `text` is: up to a comma that is neither
+ * between parentheses nor in quotes. */
+static size_t spec_length(const char *text)
+{
+    bool is_quoted = false;
+    size_t depth = 0, at;
+
+    for (at = 0; text[at] != '\0'; at++) {
+        if (is_quoted && text[at] == '\\' && text[at + 1] != '\0')
+            at++;
+        else if (text[at] == '"')
+            is_quoted = !is_quoted;
+        else if (!is_quoted && text[at] == '(')
+            depth++;
+        else if (!is_quoted && text[at] == ')' && depth > 0)
+            depth--;
+        else if (!is_quoted && text[at] == ',' && depth == 0)
+            break;
+    }
+    return at;
+}
+
 static bool parse_compare(const char *text, replay_options *out)
 {
     if (out->compare != NULL) {
@@ -167,12 +190,16 @@ static bool parse_compare(const char *text, replay_options *out)
         say("no host memory");
         return false;
     }
-    char *at = out->compare;
-    for (char *spec; (spec = strsep(&at, ",")) != NULL;) {
+    for (char *spec = out->compare;;) {
+        char *end = spec + spec_length(spec);
+        bool is_last = *end == '\0';
+        *end = '\0';
         if (!spec_add(out, spec))
             return false;
+        if (is_last)
+            return true;
+        spec = end + 1;
     }
-    return true;
 }
 
 /* ---- the whole line ---- */

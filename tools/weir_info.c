@@ -1,5 +1,5 @@
 /* weir_info.c - the command `weir info`: the devices here, what each can do, the
- * versions of library and headers, and which build it is.
+ * versions of library and headers, and which build it is; or how to write a resource.
  *
  * Everything is asked of the library, nothing is known beforehand: a device is
  * opened, and on it each resource that can be named. */
@@ -12,6 +12,7 @@
 
 #include "weir/device.h"
 #include "weir/resource.h"
+#include "weir/spec.h"
 #include "weir/version.h"
 #include "weir_say.h"
 
@@ -23,10 +24,14 @@ static const char *const specs[] = {
 void info_help(void)
 {
     fputs(
-"usage: weir info [--json]\n"
+"usage: weir info [--resources] [--json]\n"
 "\n"
 "Prints the devices here, what each can do and which resources it has, the versions\n"
-"of the library and of the headers that this command was built with, and the build.\n",
+"of the library and of the headers that this command was built with, and the build.\n"
+"\n"
+"  --resources   instead, how a resource is written: the grammar, each resource, and\n"
+"                each of its options with its default\n"
+"  --json        print one JSON object\n",
     stdout);
 }
 
@@ -201,6 +206,136 @@ static void devices_print(const info *self)
     }
 }
 
+/* ---- what text can name ---- */
+
+/* Prints `text` from column `indent` on, where the line already is. */
+static void print_wrapped(int indent, const char *text)
+{
+    int room = 88 - indent, used = 0;
+
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+        if (used > 0 && used + 1 + length > room) {
+            printf("\n%*s", indent, "");
+            used = 0;
+        }
+        used += printf("%s%.*s", used > 0 ? " " : "", length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+    puts("");
+}
+
+static void option_text(const weir_spec_option *it)
+{
+    const char *has = it->default_text == NULL ? "must be given" : it->default_text;
+    printf("  %-18s %-8s %-14s ", it->name, it->type, has);
+    print_wrapped(45, it->doc);
+    if (it->choices != NULL && strcmp(it->choices, has) != 0) {
+        printf("%45s", "");
+        printf("words: ");
+        print_wrapped(52, it->choices);
+    }
+}
+
+/* The words apart, for JSON. */
+static void choices_json(say_json *json, const char *choices)
+{
+    char word[100];
+
+    say_json_open(json, "choices", '[');
+    while (choices != NULL && *choices != '\0') {
+        size_t length = strcspn(choices, ",");
+        snprintf(word, sizeof word, "%.*s", (int)length, choices);
+        say_json_text(json, NULL, word);
+        choices += length;
+        choices += strspn(choices, ", ");
+    }
+    say_json_close(json, ']');
+}
+
+static void option_json(say_json *json, const weir_spec_option *it, bool is_first)
+{
+    say_json_open(json, NULL, '{');
+    say_json_text(json, "option", it->name);
+    say_json_text(json, "type", it->type);
+    if (it->default_text == NULL)
+        say_json_null(json, "default");
+    else
+        say_json_text(json, "default", it->default_text);
+    say_json_bool(json, "required", it->default_text == NULL);
+    say_json_bool(json, "name_may_be_left_out", is_first);
+    choices_json(json, it->choices);
+    say_json_text(json, "doc", it->doc);
+    say_json_close(json, '}');
+}
+
+static void kind_text(const weir_spec_kind *it)
+{
+    char written[64];
+
+    snprintf(written, sizeof written, "%s%s", it->name, it->is_leaf ? "" : "/...");
+    printf("\n%-20s %s\n", written, it->purpose);
+    if (it->only_from != NULL)
+        printf("  not from text: use %s\n", it->only_from);
+}
+
+static void kind_json(say_json *json, const weir_spec_kind *it)
+{
+    say_json_open(json, NULL, '{');
+    say_json_text(json, "resource", it->name);
+    say_json_text(json, "purpose", it->purpose);
+    say_json_bool(json, "is_leaf", it->is_leaf);
+    if (it->only_from == NULL)
+        say_json_null(json, "only_from");
+    else
+        say_json_text(json, "only_from", it->only_from);
+    say_json_open(json, "options", '[');
+}
+
+static void kinds_print(const info *self)
+{
+    weir_spec_kind kind = { .struct_size = sizeof kind };
+    weir_spec_option option = { .struct_size = sizeof option };
+
+    for (size_t i = 0; weir_spec_kind_get(i, &kind) == WEIR_OK; i++) {
+        if (self->json != NULL)
+            kind_json(self->json, &kind);
+        else
+            kind_text(&kind);
+        for (size_t j = 0; weir_spec_option_get(i, j, &option) == WEIR_OK; j++) {
+            if (self->json != NULL)
+                option_json(self->json, &option, j == 0);
+            else
+                option_text(&option);
+        }
+        if (self->json != NULL) {
+            say_json_close(self->json, ']');
+            say_json_close(self->json, '}');
+        }
+    }
+}
+
+static void print_resources(bool wants_json)
+{
+    say_json json = { .file = stdout };
+    info self = { wants_json ? &json : NULL };
+
+    if (!wants_json) {
+        fputs(weir_spec_grammar(), stdout);
+        kinds_print(&self);
+        return;
+    }
+    say_json_open(&json, NULL, '{');
+    say_json_text(&json, "grammar", weir_spec_grammar());
+    say_json_number(&json, "length_max", WEIR_SPEC_LENGTH_MAX);
+    say_json_number(&json, "parts_max", WEIR_SPEC_PARTS_MAX);
+    say_json_open(&json, "resources", '[');
+    kinds_print(&self);
+    say_json_close(&json, ']');
+    say_json_close(&json, '}');
+}
+
 /* ---- the command ---- */
 
 static void print_text(void)
@@ -235,10 +370,11 @@ int info_main(int argc, char **argv)
 {
     static const struct option arguments[] = {
         { "json", no_argument, NULL, 'j' },
+        { "resources", no_argument, NULL, 'r' },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 }
     };
-    bool wants_json = false;
+    bool wants_json = false, wants_resources = false;
     int code;
 
     optind = 1;
@@ -247,17 +383,20 @@ int info_main(int argc, char **argv)
             info_help();
             return SAY_GOOD;
         }
-        if (code != 'j') {
+        if (code != 'j' && code != 'r') {
             say("try `weir info --help`");
             return SAY_REFUSED;
         }
-        wants_json = true;
+        wants_json = wants_json || code == 'j';
+        wants_resources = wants_resources || code == 'r';
     }
     if (optind != argc) {
         say("what is `%s`? try `weir info --help`", argv[optind]);
         return SAY_REFUSED;
     }
-    if (wants_json)
+    if (wants_resources)
+        print_resources(wants_json);
+    else if (wants_json)
         print_json();
     else
         print_text();
