@@ -27,7 +27,10 @@ CALLS = ["malloc", "free", "host_malloc", "host_free", "memory_info", "stream_cr
          "stream_destroy", "stream_get_id", "stream_get_flags", "stream_is_capturing",
          "stream_sync", "stream_query", "stream_wait_event", "event_create",
          "event_destroy", "event_record", "event_query", "event_sync", "device_sync",
-         "copy", "fill", "launch", "enable_peer"]
+         "copy", "fill", "launch", "enable_peer", "managed_malloc", "pinned_malloc",
+         "pinned_free", "host_register", "host_unregister", "mempool_create",
+         "mempool_default", "mempool_destroy", "mempool_malloc", "mempool_free",
+         "mempool_trim", "mempool_get_state"]
 
 
 def weir(*arguments):

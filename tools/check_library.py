@@ -2,6 +2,7 @@
 """check_library.py - looks at libweir.so from outside: exports, needs, flags.
 
     tools/check_library.py LIBRARY      prints each finding; status 1 if there is any
+    tools/check_library.py --module FILE  the same for libweir_cuda.so
     tools/check_library.py --self-test  the canary: each finding is made when it should
 
 Held here: only weir_ names are exported, and all of the public headers' functions are;
@@ -104,6 +105,19 @@ def findings_of(library, headers):
     yield from relocation_findings(output_of("readelf", "-rW", library))
 
 
+def module_findings(nm_output, readelf_output):
+    """It exports its entry alone; like the library it stays, and needs nothing else."""
+    names = [line.split()[-1] for line in nm_output.splitlines()]
+    if names != ["weir__cuda_module"]:
+        yield f"exports {names}, not weir__cuda_module alone"
+    yield from dynamic_findings(readelf_output, has_tls=False)
+
+
+def findings_of_module(module):
+    yield from module_findings(output_of("nm", "-D", "--defined-only", module),
+                               output_of("readelf", "-dW", module))
+
+
 # What the tools print for a library that is as it should be; and for each finding, what
 # a broken one has instead.
 NM = "0000 A WEIR_0\n0010 T weir_open@@WEIR_0\n"
@@ -119,6 +133,8 @@ BROKEN_DYNAMIC = [DYNAMIC.replace("NODELETE", "NOW"), DYNAMIC.replace("STATIC_TL
                   DYNAMIC.replace("libc.so.6", "libz.so.1"),
                   DYNAMIC + " 0x4 (RUNPATH)  Library runpath: [/x]\n",
                   DYNAMIC + " 0x4 (TEXTREL)  0x0\n"]
+MODULE_NM = "0010 T weir__cuda_module\n"
+BROKEN_MODULE_NM = ["", MODULE_NM + "0020 T cudaMalloc\n"]
 BROKEN_RELOCATIONS = [RELOCATION.replace("TPOFF64", "DTPMOD64"),
                       RELOCATION.replace("TPOFF64", "TLSDESC")]
 
@@ -130,10 +146,14 @@ def self_test():
     def in_symbols(text):
         return symbol_findings(text, {"weir_open"})
 
+    def in_module(text):
+        return module_findings(text, DYNAMIC)
+
     surprises = 0
     for finder, good, broken in ((in_symbols, NM, BROKEN_SYMBOLS),
                                  (segment_findings, SEGMENTS, BROKEN_SEGMENTS),
                                  (in_dynamic, DYNAMIC, BROKEN_DYNAMIC),
+                                 (in_module, MODULE_NM, BROKEN_MODULE_NM),
                                  (relocation_findings, RELOCATION, BROKEN_RELOCATIONS)):
         for text, wanted in [(good, False)] + [(text, True) for text in broken]:
             if bool(list(finder(text))) != wanted:
@@ -146,13 +166,19 @@ def self_test():
 def main(arguments):
     if arguments == ["--self-test"]:
         return self_test()
-    if len(arguments) != 1:
-        print("usage: check_library.py LIBRARY | --self-test", file=sys.stderr)
+    of_module = arguments[:1] == ["--module"]
+    if len(arguments) != 1 + of_module:
+        print("usage: check_library.py [--module] LIBRARY | --self-test",
+              file=sys.stderr)
         return 2
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    findings = list(findings_of(arguments[0], os.path.join(here, "include", "weir")))
+    if of_module:
+        findings = list(findings_of_module(arguments[1]))
+    else:
+        findings = list(findings_of(arguments[0],
+                                    os.path.join(here, "include", "weir")))
     for finding in findings:
-        print(f"{os.path.basename(arguments[0])}: {finding}")
+        print(f"{os.path.basename(arguments[-1])}: {finding}")
     print(f"library: {len(findings)} findings")
     return 1 if findings else 0
 

@@ -3,6 +3,7 @@
  * One registry for the process: whoever opens a device that is open already gets the
  * same one, so that all who share a GPU share its clocks. */
 #include "device/device.h"
+#include "device/module.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ static weir_device *registry; /* guarded by registry_lock */
 
 typedef struct device_name {
     bool cuda;
+    bool may_be_emulated; /* "auto" */
     int32_t ordinal;
 } device_name;
 
@@ -45,14 +47,14 @@ static bool name_has_kind(const char *text, const char *kind, int32_t *ordinal)
     return true;
 }
 
-/* The CUDA module is not part of this version, so "auto" is the emulated device. */
 static weir_status name_parse(const char *text, device_name *out)
 {
-    *out = (device_name){ .cuda = false, .ordinal = 0 };
-    if (strcmp(text, "auto") == 0 || name_has_kind(text, "emulated", &out->ordinal))
+    *out = (device_name){ .cuda = false };
+    if (name_has_kind(text, "emulated", &out->ordinal))
         return WEIR_OK;
     out->cuda = true;
-    if (name_has_kind(text, "cuda", &out->ordinal))
+    out->may_be_emulated = strcmp(text, "auto") == 0;
+    if (out->may_be_emulated || name_has_kind(text, "cuda", &out->ordinal))
         return WEIR_OK;
     return weir__fail(WEIR_INVALID_ARGUMENT,
                       "no device is called \"%.40s\": try auto, emulated, emulated:1 "
@@ -108,7 +110,7 @@ static void device_free(weir_device *device)
     weir__host_free(device);
 }
 
-static weir_status device_make(const char *name, int32_t ordinal,
+static weir_status device_make(const char *name, const device_name *which,
                                const weir_device_options *options,
                                const weir_emulated_options *emulated,
                                weir_device **out)
@@ -126,8 +128,10 @@ static weir_status device_make(const char *name, int32_t ordinal,
     device->options = *options;
     device->options.emulated = &device->emulated_options;
 
-    weir_status status = weir__emulated_open(ordinal, &device->emulated_options,
-                                             &device->ops, &device->self);
+    weir_status status =
+        which->cuda ? weir__cuda_open(which->ordinal, &device->ops, &device->self)
+                    : weir__emulated_open(which->ordinal, &device->emulated_options,
+                                          &device->ops, &device->self);
     if (status == WEIR_OK)
         status = weir__order_create(device, options->eager, &device->order);
     if (status != WEIR_OK) {
@@ -145,13 +149,42 @@ static weir_status device_reopen(weir_device *device, const weir_device_options 
 {
     bool same = from == NULL ||
                 (options->eager == device->options.eager &&
-                 (options->emulated == NULL ||
+                 (options->emulated == NULL || device->ops->emulated == NULL ||
                   emulated_options_equal(emulated, &device->emulated_options)));
     if (!same)
         return weir__fail(WEIR_INVALID_ARGUMENT,
                           "%s is open already, with other options", device->name);
     weir_device_ref(device);
     return WEIR_OK;
+}
+
+/* The one that is open, or a new one. */
+static weir_status device_get(const device_name *which, const weir_device_options *from,
+                              const weir_device_options *options,
+                              const weir_emulated_options *emulated, weir_device **out)
+{
+    char name[sizeof ((weir_device *)0)->name];
+    snprintf(name, sizeof name, "%s:%d", which->cuda ? "cuda" : "emulated",
+             (int)which->ordinal);
+
+    /* The device is made under the lock: two threads that open the same one at the
+     * same time get the same one, and nothing made here can come back here. */
+    weir_status status = WEIR_OK;
+    weir__mutex_lock(&registry_lock);
+    weir_device *device = registry_find(name);
+    if (device != NULL) {
+        status = device_reopen(device, from, options, emulated);
+    } else {
+        status = device_make(name, which, options, emulated, &device);
+        if (status == WEIR_OK) {
+            device->next = registry;
+            registry = device;
+        }
+    }
+    weir__mutex_unlock(&registry_lock);
+    if (status == WEIR_OK)
+        *out = device;
+    return status;
 }
 
 weir_status weir_device_open(const char *name, const weir_device_options *from,
@@ -175,33 +208,13 @@ weir_status weir_device_open(const char *name, const weir_device_options *from,
     status = options_read(from, &options, &emulated);
     if (status != WEIR_OK)
         return status;
-    if (which.cuda)
-        return weir__fail(WEIR_NOT_SUPPORTED,
-                          "cuda:%d cannot be opened: this build of Weir has no CUDA "
-                          "module yet; \"emulated\" works everywhere",
-                          (int)which.ordinal);
     weir__watch_forks();
 
-    char full_name[sizeof ((weir_device *)0)->name];
-    snprintf(full_name, sizeof full_name, "emulated:%d", (int)which.ordinal);
-
-    /* The device is made under the lock: two threads that open the same one at the
-     * same time get the same one, and nothing made here can come back here. */
-    weir__mutex_lock(&registry_lock);
-    weir_device *device = registry_find(full_name);
-    if (device != NULL) {
-        status = device_reopen(device, from, &options, &emulated);
-    } else {
-        status = device_make(full_name, which.ordinal, &options, &emulated, &device);
-        if (status == WEIR_OK) {
-            device->next = registry;
-            registry = device;
-        }
-    }
-    weir__mutex_unlock(&registry_lock);
-    if (status == WEIR_OK)
-        *out = device;
-    return status;
+    status = device_get(&which, from, &options, &emulated, out);
+    if (status != WEIR_NOT_SUPPORTED || !which.may_be_emulated)
+        return status;
+    which.cuda = false;
+    return device_get(&which, from, &options, &emulated, out);
 }
 
 weir_device *weir_device_ref(weir_device *device)

@@ -1,5 +1,5 @@
-/* module.h - a kind of device that lives in a library of its own, which libweir.so opens
- * when one is first asked for; today CUDA's, libweir_cuda.so.
+/* module.h - a kind of device that lives in a library of its own, which libweir.so
+ * opens when one is first asked for; today CUDA's, libweir_cuda.so.
  *
  * The module is built from the same tree and shares device.h with the library, so both
  * must be of exactly the same version: each tells its own. It takes nothing from the
@@ -13,16 +13,16 @@
 typedef struct weir__module_host {
     /* Records a failure for weir_last_error(), and returns `status`. */
     weir_status (*fail)(weir_status status, int32_t native_code, const char *sentence);
-    void *(*alloc)(size_t bytes);
-    void (*free)(void *ptr);
+    void *(*host_alloc)(size_t bytes);
+    void (*host_free)(void *ptr);
 } weir__module_host;
 
 typedef struct weir__module {
     size_t struct_size;   /* of this, of the table, */
     size_t ops_size;
-    const char *version;  /* and "0.1.0" say whether the two belong together */
-    /* Opens device number `ordinal`: NOT_SUPPORTED (no driver, too old a driver, no such
-     * device), DEVICE_ERROR, OUT_OF_HOST_MEMORY. */
+    uint32_t version;     /* and WEIR_VERSION say whether the two belong together */
+    /* Opens device number `ordinal`: NOT_SUPPORTED (no driver, too old a driver, no
+     * such device), DEVICE_ERROR, OUT_OF_HOST_MEMORY. */
     weir_status (*open)(const weir__module_host *host, int32_t ordinal,
                         const weir__device_ops **ops, void **self);
 } weir__module;
@@ -31,7 +31,7 @@ typedef struct weir__module {
 typedef const weir__module *weir__module_entry(void);
 #define WEIR__MODULE_FILE  "libweir_cuda.so"
 #define WEIR__MODULE_ENTRY "weir__cuda_module"
-weir__module_entry weir__cuda_module;
+WEIR_API weir__module_entry weir__cuda_module;
 
 /* The library's side: finds the module, once a call until it is there, and opens a
  * device with it. NOT_SUPPORTED: there is no module, or it is not of this version. */

@@ -1,0 +1,351 @@
+/* cuda.c - CUDA devices: how a call is made and judged, streams, events and work.
+ *
+ * This, cuda_memory.c and cuda_open.c are libweir_cuda.so; see cuda_module.h. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "device/cuda_module.h"
+
+/* CUDA 12 has the numbers, and not yet the names. */
+#define ERROR_CONTAINED          226
+#define ERROR_TENSOR_MEMORY_LEAK 721
+
+/* ---- failures ---- */
+
+weir_status weir__cuda_fail(weir__cuda *self, weir_status status, int32_t native_code,
+                            const char *format, ...)
+{
+    char sentence[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    return self->host->fail(status, native_code, sentence);
+}
+
+/* Whether the context, and with it the device for this process, is gone for good: after
+ * these every later call fails, and memory's contents mean nothing. */
+static bool is_sticky(cudaError_t error)
+{
+    switch ((int)error) {
+    case cudaErrorCudartUnloading: /* the driver has left before us */
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case ERROR_CONTAINED:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case ERROR_TENSOR_MEMORY_LEAK:
+    case cudaErrorExternalDevice: return true;
+    default: return false;
+    }
+}
+
+static weir_status status_of(weir__cuda_call kind, cudaError_t error)
+{
+    if (is_sticky(error))
+        return WEIR_DEVICE_LOST;
+    switch ((int)error) {
+    case cudaErrorMemoryAllocation:
+        return kind == WEIR__CUDA_MEMORY ? WEIR_OUT_OF_MEMORY : WEIR_DEVICE_ERROR;
+    case cudaErrorInvalidValue:
+    case cudaErrorHostMemoryAlreadyRegistered:
+    case cudaErrorHostMemoryNotRegistered:
+        return kind == WEIR__CUDA_MEMORY ? WEIR_INVALID_ARGUMENT : WEIR_DEVICE_ERROR;
+    case cudaErrorNotSupported:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorCallRequiresNewerDriver:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorPeerAccessUnsupported: return WEIR_NOT_SUPPORTED;
+    default: return WEIR_DEVICE_ERROR;
+    }
+}
+
+weir_status weir__cuda_judge(weir__cuda *self, weir__cuda_call kind, cudaError_t error,
+                             const char *call)
+{
+    if (error == cudaSuccess)
+        return WEIR_OK;
+    /* What was handled here is nobody else's business. */
+    (void)cudaGetLastError();
+    int length = (int)strcspn(call, "(");
+    return weir__cuda_fail(self, status_of(kind, error), (int32_t)error,
+                           "%.*s on cuda:%d answered %s (%d): %s", length, call,
+                           (int)self->ordinal, cudaGetErrorName(error), (int)error,
+                           cudaGetErrorString(error));
+}
+
+/* ---- around each call ---- */
+
+weir_status weir__cuda_enter(weir__cuda *self)
+{
+    return weir__cuda_judge_driver(self, self->driver.context_push(self->context),
+                                   "cuCtxPushCurrent");
+}
+
+weir_status weir__cuda_leave(weir__cuda *self, weir__cuda_call kind, cudaError_t error,
+                             const char *call)
+{
+    CUcontext popped;
+    CUresult result = self->driver.context_pop(&popped);
+    if (error == cudaSuccess)
+        return weir__cuda_judge_driver(self, result, "cuCtxPopCurrent");
+    return weir__cuda_judge(self, kind, error, call);
+}
+
+cudaError_t weir__cuda_relax(enum cudaStreamCaptureMode *mode)
+{
+    *mode = cudaStreamCaptureModeRelaxed;
+    return cudaThreadExchangeStreamCaptureMode(mode);
+}
+
+cudaError_t weir__cuda_unrelax(enum cudaStreamCaptureMode mode, cudaError_t error)
+{
+    cudaError_t back = cudaThreadExchangeStreamCaptureMode(&mode);
+    return error == cudaSuccess ? back : error;
+}
+
+/* ---- streams ---- */
+
+static weir_status stream_create(void *device, bool blocking, weir_stream *out)
+{
+    unsigned flags = blocking ? cudaStreamDefault : cudaStreamNonBlocking;
+    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, cudaStreamCreateWithFlags(out, flags));
+}
+
+static weir_status stream_destroy(void *device, weir_stream stream)
+{
+    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, cudaStreamDestroy(stream));
+}
+
+static cudaError_t ask_id(weir_stream stream, uint64_t *out)
+{
+    unsigned long long id = 0;
+    cudaError_t error = cudaStreamGetId(stream, &id);
+    *out = id;
+    return error;
+}
+
+static weir_status stream_get_id(void *device, weir_stream stream, uint64_t *out)
+{
+    WEIR__CUDA_DO(device, WEIR__CUDA_WORK, ask_id(stream, out));
+}
+
+static cudaError_t ask_flags(weir_stream stream, bool *blocking)
+{
+    unsigned flags = 0;
+    cudaError_t error = cudaStreamGetFlags(stream, &flags);
+    *blocking = (flags & cudaStreamNonBlocking) == 0;
+    return error;
+}
+
+static weir_status stream_get_flags(void *device, weir_stream stream, bool *blocking)
+{
+    WEIR__CUDA_DO(device, WEIR__CUDA_WORK, ask_flags(stream, blocking));
+}
+
+/* A capture that has been spoilt is one until its end. Of the legacy stream the runtime
+ * answers with an error while a blocking stream is captured: it must then be left
+ * alone, as if it were captured itself. */
+static cudaError_t ask_capturing(weir_stream stream, bool *out)
+{
+    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaStreamIsCapturing(stream, &state);
+    bool implicit = error == cudaErrorStreamCaptureImplicit;
+    *out = implicit || state != cudaStreamCaptureStatusNone;
+    if (!implicit)
+        return error;
+    (void)cudaGetLastError();
+    return cudaSuccess;
+}
+
+static weir_status stream_is_capturing(void *device, weir_stream stream, bool *out)
+{
+    WEIR__CUDA_DO(device, WEIR__CUDA_WORK, ask_capturing(stream, out));
+}
+
+static weir_status stream_sync(void *device, weir_stream stream)
+{
+    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, cudaStreamSynchronize(stream));
+}
+
+/* "Not yet" is an answer, and stays in the runtime's last error like a failure. */
+static cudaError_t answer(cudaError_t error, bool *done)
+{
+    *done = error == cudaSuccess;
+    if (error != cudaErrorNotReady)
+        return error;
+    (void)cudaGetLastError();
+    return cudaSuccess;
+}
+
+static weir_status stream_query(void *device, weir_stream stream, bool *done)
+{
+    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, answer(cudaStreamQuery(stream), done));
+}
+
+static weir_status stream_wait_event(void *device, weir_stream stream, weir_event event)
+{
+    WEIR__CUDA_DO(device, WEIR__CUDA_WORK, cudaStreamWaitEvent(stream, event, 0));
+}
+
+/* ---- events ---- */
+
+/* Without timing: a tenth of the cost. */
+static weir_status event_create(void *device, weir_event *out)
+{
+    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK,
+                       cudaEventCreateWithFlags(out, cudaEventDisableTiming));
+}
+
+static weir_status event_destroy(void *device, weir_event event)
+{
+    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, cudaEventDestroy(event));
+}
+
+static weir_status event_record(void *device, weir_event event, weir_stream stream)
+{
+    WEIR__CUDA_DO(device, WEIR__CUDA_WORK, cudaEventRecord(event, stream));
+}
+
+static weir_status event_query(void *device, weir_event event, bool *done)
+{
+    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, answer(cudaEventQuery(event), done));
+}
+
+static weir_status event_sync(void *device, weir_event event)
+{
+    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, cudaEventSynchronize(event));
+}
+
+weir_status weir__cuda_device_sync(void *device)
+{
+    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, cudaDeviceSynchronize());
+}
+
+/* ---- work ---- */
+
+static weir_status copy(void *device, weir_stream stream, void *dst, const void *src,
+                        size_t bytes)
+{
+    WEIR__CUDA_DO(device, WEIR__CUDA_WORK,
+                  cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream));
+}
+
+static weir_status fill(void *device, weir_stream stream, void *ptr, uint8_t value,
+                        size_t bytes)
+{
+    WEIR__CUDA_DO(device, WEIR__CUDA_WORK, cudaMemsetAsync(ptr, value, bytes, stream));
+}
+
+/* Carried to the host function that runs it; freed there. */
+typedef struct errand {
+    const weir__module_host *host;
+    weir_emulated_kernel kernel;
+    void *argument;
+} errand;
+
+static void errand_run(void *carried)
+{
+    errand it = *(errand *)carried;
+    it.host->host_free(carried);
+    it.kernel(it.argument, NULL);
+}
+
+static cudaError_t errand_put(weir_stream stream, errand *carried)
+{
+    cudaError_t error = cudaLaunchHostFunc(stream, errand_run, carried);
+    if (error != cudaSuccess)
+        carried->host->host_free(carried);
+    return error;
+}
+
+static weir_status launch(void *device, weir_stream stream, weir_emulated_kernel kernel,
+                          void *argument, const weir_emulated_range *ranges,
+                          size_t count)
+{
+    (void)ranges;
+    weir__cuda *self = device;
+    if (count != 0)
+        return weir__cuda_fail(self, WEIR_NOT_SUPPORTED, cudaErrorNotSupported,
+                               "cuda:%d runs no host function as a kernel over memory",
+                               (int)self->ordinal);
+    errand *carried = self->host->host_alloc(sizeof *carried);
+    if (carried == NULL)
+        return weir__cuda_fail(self, WEIR_OUT_OF_HOST_MEMORY, 0,
+                               "no memory to launch a host function");
+    *carried = (errand){ self->host, kernel, argument };
+    WEIR__CUDA_DO(self, WEIR__CUDA_WORK, errand_put(stream, carried));
+}
+
+/* That it was granted before is as good. */
+static cudaError_t grant_peer(const weir__cuda *self, const weir__cuda *peer)
+{
+    int can = 0;
+    CUresult result = self->driver.device_peer(&can, self->device, peer->device);
+    if (result == CUDA_SUCCESS && !can)
+        result = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    if (result == CUDA_SUCCESS)
+        result = self->driver.context_peer(peer->context, 0);
+    return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? cudaSuccess
+                                                            : (cudaError_t)result;
+}
+
+static weir_status enable_peer(void *device, void *peer)
+{
+    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, grant_peer(device, peer));
+}
+
+/* ---- all of it ---- */
+
+const weir__device_ops weir__cuda_ops = {
+    .kind = "cuda",
+    .close = weir__cuda_close,
+    .properties = weir__cuda_properties,
+    .malloc = weir__cuda_malloc,
+    .free = weir__cuda_free,
+    .host_malloc = weir__cuda_host_malloc,
+    .host_free = weir__cuda_host_free,
+    .memory_info = weir__cuda_memory_info,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_get_id = stream_get_id,
+    .stream_get_flags = stream_get_flags,
+    .stream_is_capturing = stream_is_capturing,
+    .stream_sync = stream_sync,
+    .stream_query = stream_query,
+    .stream_wait_event = stream_wait_event,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_query = event_query,
+    .event_sync = event_sync,
+    .device_sync = weir__cuda_device_sync,
+    .copy = copy,
+    .fill = fill,
+    .launch = launch,
+    .enable_peer = enable_peer,
+    .managed_malloc = weir__cuda_managed_malloc,
+    .pinned_malloc = weir__cuda_pinned_malloc,
+    .pinned_free = weir__cuda_pinned_free,
+    .host_register = weir__cuda_host_register,
+    .host_unregister = weir__cuda_host_unregister,
+    .mempool_create = weir__cuda_mempool_create,
+    .mempool_default = weir__cuda_mempool_default,
+    .mempool_destroy = weir__cuda_mempool_destroy,
+    .mempool_malloc = weir__cuda_mempool_malloc,
+    .mempool_free = weir__cuda_mempool_free,
+    .mempool_trim = weir__cuda_mempool_trim,
+    .mempool_get_state = weir__cuda_mempool_get_state,
+};

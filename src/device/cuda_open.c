@@ -1,0 +1,219 @@
+/* cuda_open.c - finds the driver and a device, and holds on to its primary context.
+ *
+ * Nothing here makes a context but cuDevicePrimaryCtxRetain, and that only for the
+ * device that was asked for; the context is the one that the runtime uses too, so
+ * everything in the process that uses the device shares it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "device/cuda_module.h"
+#include "weir/version.h"
+
+/* Entry points are asked for as of this version of CUDA, which all of them have. */
+#define DRIVER_VERSION 12000
+
+static int major_of(int version)
+{
+    return version / 1000;
+}
+
+static int minor_of(int version)
+{
+    return version % 1000 / 10;
+}
+
+/* Asks the runtime for what can be known without a device. */
+static weir_status check_driver(weir__cuda *self)
+{
+    int driver = 0, runtime = 0;
+    weir_status status = weir__cuda_judge(self, WEIR__CUDA_WORK,
+                                          cudaDriverGetVersion(&driver),
+                                          "cudaDriverGetVersion");
+    if (status == WEIR_OK)
+        status = weir__cuda_judge(self, WEIR__CUDA_WORK,
+                                  cudaRuntimeGetVersion(&runtime),
+                                  "cudaRuntimeGetVersion");
+    if (status != WEIR_OK)
+        return status;
+    if (driver == 0)
+        return weir__cuda_fail(self, WEIR_NOT_SUPPORTED, cudaErrorInsufficientDriver,
+                               "no NVIDIA driver is installed here");
+    if (major_of(driver) < major_of(runtime))
+        return weir__cuda_fail(self, WEIR_NOT_SUPPORTED, cudaErrorInsufficientDriver,
+                               "the NVIDIA driver here is for CUDA %d.%d, and Weir's "
+                               "module is built with CUDA %d.%d: it needs a newer one",
+                               major_of(driver), minor_of(driver), major_of(runtime),
+                               minor_of(runtime));
+    return WEIR_OK;
+}
+
+static weir_status check_ordinal(weir__cuda *self)
+{
+    int count = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaErrorNoDevice) {
+        (void)cudaGetLastError();
+        error = cudaSuccess;
+        count = 0;
+    }
+    weir_status status = weir__cuda_judge(self, WEIR__CUDA_WORK, error,
+                                          "cudaGetDeviceCount");
+    if (status != WEIR_OK || self->ordinal < count)
+        return status;
+    return weir__cuda_fail(self, WEIR_NOT_SUPPORTED, cudaErrorNoDevice,
+                           "there is no cuda:%d: the driver shows %d CUDA devices",
+                           (int)self->ordinal, count);
+}
+
+static cudaError_t entry_point(const char *symbol, void **out)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    *out = NULL;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion(symbol, out, DRIVER_VERSION,
+                                                         cudaEnableDefault, &found);
+#else
+    cudaError_t error = cudaGetDriverEntryPoint(symbol, out, cudaEnableDefault, &found);
+#endif
+    if (error == cudaSuccess && (found != cudaDriverEntryPointSuccess || *out == NULL))
+        error = cudaErrorCallRequiresNewerDriver;
+    return error;
+}
+
+static weir_status find_entry_points(weir__cuda *self)
+{
+    const struct {
+        const char *symbol;
+        void *where;
+    } wanted[] = {
+#define X(name, symbol, arguments) { symbol, &self->driver.name },
+        WEIR__DRIVER_MAP(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        void *found;
+        weir_status status = weir__cuda_judge(self, WEIR__CUDA_WORK,
+                                              entry_point(wanted[i].symbol, &found),
+                                              wanted[i].symbol);
+        if (status != WEIR_OK)
+            return status;
+        memcpy(wanted[i].where, &found, sizeof found); /* a function, which C forbids */
+    }
+    return WEIR_OK;
+}
+
+static weir_status ask_attribute(weir__cuda *self, enum cudaDeviceAttr attribute,
+                                 int *out)
+{
+    *out = 0;
+    return weir__cuda_judge(self, WEIR__CUDA_WORK,
+                            cudaDeviceGetAttribute(out, attribute, (int)self->ordinal),
+                            "cudaDeviceGetAttribute");
+}
+
+static weir_status describe(weir__cuda *self)
+{
+    char name[80] = "";
+    int major = 0, minor = 0, pageable = 0, version = 0;
+    CUuuid uuid;
+    weir_status status = weir__cuda_judge_driver(
+        self, self->driver.device_name(name, (int)sizeof name, self->device),
+        "cuDeviceGetName");
+    if (status == WEIR_OK)
+        status = weir__cuda_judge_driver(
+            self, self->driver.device_uuid(&uuid, self->device), "cuDeviceGetUuid");
+    if (status == WEIR_OK)
+        status = weir__cuda_judge_driver(
+            self, self->driver.device_memory(&self->memory_bytes, self->device),
+            "cuDeviceTotalMem");
+    if (status == WEIR_OK)
+        status = ask_attribute(self, cudaDevAttrComputeCapabilityMajor, &major);
+    if (status == WEIR_OK)
+        status = ask_attribute(self, cudaDevAttrComputeCapabilityMinor, &minor);
+    if (status == WEIR_OK)
+        status = ask_attribute(self, cudaDevAttrPageableMemoryAccess, &pageable);
+    if (status == WEIR_OK)
+        status = weir__cuda_judge(self, WEIR__CUDA_WORK, cudaDriverGetVersion(&version),
+                                  "cudaDriverGetVersion");
+    if (status != WEIR_OK)
+        return status;
+    memcpy(self->uuid, uuid.bytes, sizeof self->uuid);
+    self->reaches_pageable = pageable != 0;
+    snprintf(self->description, sizeof self->description,
+             "%s, compute capability %d.%d, driver for CUDA %d.%d", name, major, minor,
+             major_of(version), minor_of(version));
+    return WEIR_OK;
+}
+
+/* The context comes last: what can be known without it has been checked. */
+static weir_status device_start(weir__cuda *self)
+{
+    weir_status status = check_driver(self);
+    if (status == WEIR_OK)
+        status = check_ordinal(self);
+    if (status == WEIR_OK)
+        status = find_entry_points(self);
+    if (status == WEIR_OK)
+        status = weir__cuda_judge_driver(
+            self, self->driver.device_get(&self->device, (int)self->ordinal),
+            "cuDeviceGet");
+    if (status == WEIR_OK)
+        status = describe(self);
+    if (status == WEIR_OK)
+        status = weir__cuda_judge_driver(
+            self, self->driver.context_retain(&self->context, self->device),
+            "cuDevicePrimaryCtxRetain");
+    return status;
+}
+
+static weir_status cuda_open(const weir__module_host *host, int32_t ordinal,
+                             const weir__device_ops **ops, void **out)
+{
+    weir__cuda *self = host->host_alloc(sizeof *self);
+    if (self == NULL)
+        return host->fail(WEIR_OUT_OF_HOST_MEMORY, 0, "no memory for a CUDA device");
+    memset(self, 0, sizeof *self);
+    self->host = host;
+    self->ordinal = ordinal;
+    weir_status status = device_start(self);
+    if (status != WEIR_OK) {
+        weir__cuda_close(self);
+        return status;
+    }
+    *ops = &weir__cuda_ops;
+    *out = self;
+    return WEIR_OK;
+}
+
+void weir__cuda_properties(void *device, weir_device_properties *out)
+{
+    const weir__cuda *self = device;
+    out->description = self->description;
+    out->ordinal = self->ordinal;
+    memcpy(out->uuid, self->uuid, sizeof out->uuid);
+    out->memory_bytes = self->memory_bytes;
+}
+
+/* Whatever the driver answers: there is nobody left to tell. */
+void weir__cuda_close(void *device)
+{
+    weir__cuda *self = device;
+    if (self->context != NULL) {
+        (void)weir__cuda_device_sync(self);
+        (void)weir__cuda_judge_driver(self,
+                                      self->driver.context_release(self->device),
+                                      "cuDevicePrimaryCtxRelease");
+    }
+    self->host->host_free(self);
+}
+
+const weir__module *weir__cuda_module(void)
+{
+    static const weir__module module = {
+        .struct_size = sizeof module,
+        .ops_size = sizeof(weir__device_ops),
+        .version = WEIR_VERSION,
+        .open = cuda_open,
+    };
+    return &module;
+}
