@@ -235,12 +235,12 @@ static weir_status sync_event(weir_device *device, weir_stream stream,
     return weir__event_sync(device, captured);
 }
 
-static weir_status wait_elsewhere(weir_device *device, weir_stream stream,
+static weir_status wait_on_legacy(weir_device *device, weir_stream stream,
                                   weir_event captured, weir_event other)
 {
     (void)stream;
     (void)other;
-    return weir__stream_wait_event(device, WEIR_STREAM_PER_THREAD, captured);
+    return weir__stream_wait_event(device, NULL, captured);
 }
 
 static weir_status wait_from_outside(weir_device *device, weir_stream stream,
@@ -286,7 +286,7 @@ static void captures_are_spoilt(void **state)
 {
     (void)state;
     static const spoiler all[] = { sync_it, query_it, sync_all, query_event, sync_event,
-                                   wait_elsewhere, wait_from_outside, use_legacy };
+                                   wait_on_legacy, wait_from_outside, use_legacy };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         spoil_by(all[i]);
 }

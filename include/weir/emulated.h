@@ -121,15 +121,49 @@ weir_emulated_stream_create(weir_device *device, weir_stream_kind kind,
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_stream_destroy(weir_device *device, weir_stream stream);
 
+/* ---- graphs ---- */
+
 /* Begins and ends a graph capture of `stream` as another library would. What is put on
- * it in between does not run: it is counted. *captured (may be null) gets how many
- * operations the capture holds. Ending answers DEVICE_ERROR if something in between has
- * spoilt the capture. Unlike on a real device, another stream that waits for an event
- * of the capture does not join it: that spoils it. */
+ * it in between does not run: it becomes part of a graph. Another stream that waits for
+ * an event recorded in the capture joins it, and must be joined back: `stream`, where
+ * the capture ends, has to be behind everything that was put on the others. *captured
+ * (may be null) gets how many operations the capture held. The graph is forgotten.
+ *
+ *   DEVICE_ERROR   something in between has spoilt the capture, or a stream that joined
+ *                  was not joined back: the capture has ended and left nothing; or
+ *                  `stream` is not the one it began on: it goes on */
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_capture_begin(weir_device *device, weir_stream stream);
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_capture_end(weir_device *device, weir_stream stream, size_t *captured);
+
+/* What a capture was made into. The caller owns it, until weir_emulated_graph_destroy;
+ * one that is still there when the device closes goes with it. */
+typedef struct weir_emulated_graph weir_emulated_graph;
+
+/* The same as weir_emulated_capture_end, but keeps what was captured. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_emulated_capture_end_graph(weir_device *device, weir_stream stream,
+                                weir_emulated_graph **out);
+
+/* Puts what `graph` holds on `stream`, as one operation: behind everything put there
+ * before, and in front of what comes later. Inside, only what the capture ordered is
+ * ordered. May be called often: one launch runs behind the other, also on different
+ * streams. Kernels get their arguments again, which must last until the last launch has
+ * run. A gate in a graph holds nothing. To the ledger each captured stream is, in each
+ * launch, a stream with an id of its own.
+ *
+ *   DEVICE_ERROR    memory that the graph uses is not out, or it is no graph of this
+ *                   device: nothing was put
+ *   NOT_SUPPORTED   `stream` is being captured itself; its capture goes on */
+WEIR_API WEIR_NODISCARD weir_status
+weir_emulated_graph_launch(weir_device *device, weir_emulated_graph *graph,
+                           weir_stream stream);
+
+/* What was launched runs to its end. Null is ignored; DEVICE_ERROR: it is no graph of
+ * this device. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_emulated_graph_destroy(weir_device *device, weir_emulated_graph *graph);
 
 /* ---- the ledger ---- */
 

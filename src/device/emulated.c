@@ -34,6 +34,7 @@ static void device_free(weir__emulated *self)
     weir__streams_detach(self);
     weir__schedule_drain(self);
     weir__events_free(self);
+    weir__graphs_free(self);
     weir__host_forget(self);
     if (self->ledger != NULL)
         weir__ledger_device_end(self->ledger, self);

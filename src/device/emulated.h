@@ -32,6 +32,9 @@ enum {
     WEIR__NATIVE_LOST = 719,
     WEIR__NATIVE_CAPTURE_UNSUPPORTED = 900,
     WEIR__NATIVE_CAPTURE_SPOILT = 901,
+    WEIR__NATIVE_CAPTURE_MERGE = 902,
+    WEIR__NATIVE_CAPTURE_UNMATCHED = 903,
+    WEIR__NATIVE_CAPTURE_UNJOINED = 904,
     WEIR__NATIVE_CAPTURE_ISOLATION = 905,
     WEIR__NATIVE_CAPTURE_IMPLICIT = 906,
     WEIR__NATIVE_CAPTURED_EVENT = 907,
@@ -138,11 +141,7 @@ typedef struct weir__queue {
     bool is_running;      /* the worker runs the first work, without the lock */
     weir__cond wake;
 
-    bool is_capturing;    /* and on the device's list of those */
-    bool is_spoilt;
-    uint64_t capture;     /* which capture it is, or was last */
-    size_t captured;
-    struct weir__queue *next_capturing;
+    struct weir__branch *branch; /* of the capture that it is in; null: none */
 } weir__queue;
 
 /* Everything put on a queue up to `position`. The device numbers all operations in the
@@ -189,9 +188,14 @@ void weir__queue_detach(weir__queue *queue);
 weir_status weir__queue_put(weir__queue *queue, const weir__work *work,
                             size_t view_count, const weir__position *after,
                             weir__work **out);
+/* The same, behind what work put on `rules` would be by the rules of the legacy stream,
+ * and however much is pending: nothing runs before the caller gives the lock back. */
+weir_status weir__queue_put_by_rules(weir__queue *queue, const weir__queue *rules,
+                                     const weir__work *work, size_t view_count,
+                                     const weir__position *after, weir__work **out);
 /* The first work of `queue` is done. */
 void weir__queue_finish(weir__queue *queue);
-/* The device is lost: nothing left on it will run. */
+/* Nothing left on it will run: the device is lost, or it should not have been put. */
 void weir__queue_discard(weir__queue *queue);
 weir__position weir__queue_position(weir__queue *queue);
 
@@ -259,8 +263,8 @@ typedef struct weir__event {
     uint64_t magic;
     weir__emulated *device;
     bool is_live;
-    bool is_captured;               /* recorded in a capture, number `capture` */
-    uint64_t capture;
+    uint64_t capture;               /* recorded in capture number ...; 0: in none */
+    struct weir__node *node;        /* as this, while that capture goes on */
     weir__position at;              /* queue null: never recorded */
     weir__ledger_position *learned; /* counted; null: never, or no ledger */
     struct weir__event *next_free;
@@ -278,21 +282,78 @@ weir_status weir__emulated_event_sync(void *device, weir_event event);
 weir_status weir__emulated_stream_wait_event(void *device, weir_stream stream,
                                              weir_event event);
 
-/* ---- capture: emulated_capture.c ---- */
+/* ---- graphs and their captures: emulated_capture.c, emulated_graph.c ---- */
 
-/* Before something is put on `queue`: *taken says that a capture has it instead. */
-weir_status weir__capture_admit(weir__queue *queue, bool *taken);
+/* An operation of a graph. */
+typedef struct weir__node {
+    struct weir__node *next;        /* in the order of their capture */
+    struct weir__node *previous;
+    struct weir__branch *branch;
+    uint64_t position;              /* the how many-th of its branch, from 1 */
+    weir__work work;                /* kind, and what the kind needs */
+    const char *what;               /* to the ledger; null: a record or a wait */
+    struct weir__node *after;       /* a wait's: the record that it waits for */
+    weir__ledger_position *learned; /* a record's, while a launch is being put */
+    size_t count;                   /* of accesses, and of work.views */
+    weir__ledger_access accesses[];
+} weir__node;
+
+/* What one stream put into a graph. */
+typedef struct weir__branch {
+    struct weir_emulated_graph *graph;
+    struct weir__branch *next;
+    weir__queue *queue;      /* being captured; null: not any more */
+    uint64_t count;          /* of nodes */
+    uint64_t joined;         /* how many of them the origin's end is behind */
+    weir__queue *shadow;     /* while a launch is being put: counted */
+    uint64_t shadow_base;    /* what is on it in front of the first node */
+} weir__branch;
+
+/* A graph, and while it is being made its capture. */
+typedef struct weir_emulated_graph {
+    weir__emulated *device;
+    struct weir_emulated_graph *next; /* on the device's list of either */
+    uint64_t number;                  /* of its capture, from 1 */
+    bool is_spoilt;
+    weir__node *first;
+    weir__node *last;
+    weir__branch origin;              /* the first of its branches */
+    weir__position launched;          /* where the last launch ends: counted; or null */
+    weir__ledger_position *learned;   /* by who is behind that: counted; or null */
+} weir__graph;
+
+/* Begins a capture of the stream of `queue`. */
+weir_status weir__capture_begin(weir__queue *queue);
+/* Ends it, also where it fails (but not if another stream was the capture's first). The
+ * graph is the device's, until weir__graph_destroy; with a null `out` it is forgotten.
+ * *captured is how many operations the capture held, or 0. */
+weir_status weir__capture_end(weir__queue *queue, weir__graph **out, size_t *captured);
+/* Before something is put on `queue`: *taken is the branch that has to have it instead,
+ * or null. */
+weir_status weir__capture_admit(weir__queue *queue, weir__branch **taken);
+/* Adds an operation over `count` accesses to a branch that admitted it. */
+weir_status weir__capture_add(weir__branch *branch, const weir__work *work,
+                              const char *what, const weir__ledger_access *accesses,
+                              size_t count, weir__node **out);
 /* Before the host asks about or waits for `queue`, or (null) for the whole device. */
 weir_status weir__capture_forbid(weir__emulated *device, weir__queue *queue);
 /* Before anybody asks about or waits for an event that a capture recorded. */
 weir_status weir__capture_forbid_event(weir__emulated *device, weir__event *event);
-/* Before the stream of `queue` waits for `event`. */
-weir_status weir__capture_admit_wait(weir__queue *queue, weir__event *event,
-                                     bool *taken);
-weir_status weir__capture_begin(weir__queue *queue);
-weir_status weir__capture_end(weir__queue *queue, size_t *captured);
+/* Before the stream of `queue` waits for `event`: *taken says that this is part of a
+ * capture, which `queue` may have joined by it. */
+weir_status weir__capture_wait(weir__queue *queue, weir__event *event, bool *taken);
 /* The stream of `queue` ends. */
 void weir__capture_drop(weir__queue *queue);
+
+void weir__graph_free(weir__graph *graph);
+/* Refuses what is no graph of the device. */
+weir_status weir__graph_find(weir__emulated *device, weir__graph *graph);
+/* Puts all of `graph` behind what is on `queue`, and `queue` behind it. */
+weir_status weir__graph_launch(weir__graph *graph, weir__queue *queue);
+/* What was launched runs to its end. */
+void weir__graph_destroy(weir__graph *graph);
+/* Those that nobody destroyed; their launches have ended. */
+void weir__graphs_free(weir__emulated *device);
 
 /* ---- copies, fills, kernels, gates: emulated_work.c ---- */
 
@@ -394,8 +455,9 @@ struct weir__emulated {
     size_t running;                /* of these, in work, without the lock */
     struct weir__worker *ended;    /* to be joined */
 
-    weir__queue *capturing;
-    uint64_t captures;
+    weir__graph *captures;         /* being made */
+    weir__graph *graphs;
+    uint64_t capture_count;
 
     atomic_uint_least64_t random;  /* state of the schedule's seed */
     uint64_t fault_random;

@@ -1,19 +1,22 @@
-/* emulated_capture.c - graph capture, as far as memory cares: what is put on a
- * capturing stream is counted and not run, and what a real driver would refuse in
- * the meantime is refused here and spoils the capture.
+/* emulated_capture.c - graph capture: what is put on a capturing stream does not run,
+ * but becomes part of a graph; and what a real driver would refuse in the meantime is
+ * refused here and spoils the capture.
+ *
+ *     origin   ---- record e ---- kernel ------- wait f ----   the capture's end
+ *                       \                         /
+ *     other          wait e ---- copy ---- record f            joined, and back
+ *
+ * A capture begins on one stream, its origin. Another joins it by waiting for an event
+ * that was recorded in it, and must be behind the origin again, all of it, when the
+ * origin ends the capture. Then all of them are ordinary streams again.
  *
  * As with a real driver: nobody may ask about or wait for a capturing stream, an
  * event that it recorded, or the whole device; no operation may go on the legacy
- * stream while a blocking one captures; and a capturing stream may not wait for work
- * from outside of its capture. A second stream that waits for a captured event would
- * join the capture on a real device; here that is refused. Allocating is fine, as in
- * relaxed mode. */
-#include "device/emulated.h"
+ * stream while a blocking one captures; no wait may lead into a capture from outside,
+ * and none from one capture into another. Allocating is fine, as in relaxed mode. */
+#include <string.h>
 
-static void spoil(weir__queue *queue)
-{
-    queue->is_spoilt = true;
-}
+#include "device/emulated.h"
 
 static weir_status fail_spoilt(void)
 {
@@ -21,26 +24,47 @@ static weir_status fail_spoilt(void)
                              "the capture of this stream has been spoilt before");
 }
 
+static void spoil(weir__queue *queue)
+{
+    if (queue->branch != NULL)
+        queue->branch->graph->is_spoilt = true;
+}
+
+/* The capture that `event` was recorded in, if it still goes on. */
+static weir__graph *capture_of(const weir__event *event)
+{
+    weir__graph *capture = event->node != NULL ? event->device->captures : NULL;
+    while (capture != NULL && capture->number != event->capture)
+        capture = capture->next;
+    return capture;
+}
+
+/* ---- what is put on a stream ---- */
+
+static bool has_blocking(const weir__graph *capture)
+{
+    const weir__branch *branch = &capture->origin;
+    while (branch != NULL && (branch->queue == NULL || !branch->queue->is_blocking))
+        branch = branch->next;
+    return branch != NULL;
+}
+
 /* An operation on the legacy stream would be a barrier to streams that capture. */
 static bool legacy_spoils(weir__emulated *device)
 {
     bool any = false;
-    for (weir__queue *queue = device->capturing; queue; queue = queue->next_capturing) {
-        if (queue->is_blocking) {
-            spoil(queue);
-            any = true;
-        }
+    for (weir__graph *capture = device->captures; capture; capture = capture->next) {
+        if (has_blocking(capture))
+            any = capture->is_spoilt = true;
     }
     return any;
 }
 
-weir_status weir__capture_admit(weir__queue *queue, bool *taken)
+weir_status weir__capture_admit(weir__queue *queue, weir__branch **taken)
 {
-    *taken = queue->is_capturing;
-    if (queue->is_capturing && queue->is_spoilt)
+    *taken = queue->branch;
+    if (queue->branch != NULL && queue->branch->graph->is_spoilt)
         return fail_spoilt();
-    if (queue->is_capturing)
-        queue->captured++;
     if (queue->is_legacy && legacy_spoils(queue->device))
         return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURE_IMPLICIT,
                                  "the legacy stream is used while a blocking stream is "
@@ -48,50 +72,123 @@ weir_status weir__capture_admit(weir__queue *queue, bool *taken)
     return WEIR_OK;
 }
 
+weir_status weir__capture_add(weir__branch *branch, const weir__work *work,
+                              const char *what, const weir__ledger_access *accesses,
+                              size_t count, weir__node **out)
+{
+    weir__graph *graph = branch->graph;
+    weir__node *node = weir__host_alloc(sizeof *node +
+                                        count * (sizeof *accesses + sizeof(void *)));
+    if (node == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a graph's operation");
+    *node = (weir__node){ .previous = graph->last, .branch = branch, .work = *work,
+                          .position = ++branch->count, .what = what, .count = count };
+    if (count > 0)
+        memcpy(node->accesses, accesses, count * sizeof *accesses);
+    node->work.views = (void **)(node->accesses + count);
+    if (work->kind == WEIR__WORK_GATE) /* who would open it for each launch? */
+        node->work.kind = WEIR__WORK_MARKER;
+    if (graph->last != NULL)
+        graph->last->next = node;
+    else
+        graph->first = node;
+    graph->last = node;
+    if (out != NULL)
+        *out = node;
+    return WEIR_OK;
+}
+
+/* ---- waits ---- */
+
+static weir_status add_wait(weir__branch *branch, const weir__event *event)
+{
+    static const weir__work marker = { .kind = WEIR__WORK_MARKER };
+    weir__node *node;
+    weir_status status = weir__capture_add(branch, &marker, NULL, NULL, 0, &node);
+    if (status == WEIR_OK)
+        node->after = event->node;
+    return status;
+}
+
+/* The stream of `queue` joins `capture` by its wait for `event`. */
+static weir_status capture_join(weir__graph *capture, weir__queue *queue,
+                                const weir__event *event)
+{
+    weir__branch *branch = weir__host_alloc(sizeof *branch);
+    if (branch == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a captured stream");
+    *branch = (weir__branch){ .graph = capture, .queue = queue };
+    weir_status status = add_wait(branch, event);
+    if (status != WEIR_OK) {
+        weir__host_free(branch);
+        return status;
+    }
+    branch->next = capture->origin.next;
+    capture->origin.next = branch;
+    queue->branch = branch;
+    return WEIR_OK;
+}
+
+static weir_status fail_wait(weir__queue *queue, weir__graph *capture)
+{
+    bool merges = capture != NULL && queue->branch != NULL;
+    spoil(queue);
+    if (capture != NULL)
+        capture->is_spoilt = true;
+    if (merges)
+        return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURE_MERGE,
+                                 "a wait leads from one capture into another; both are "
+                                 "spoilt");
+    return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURE_ISOLATION,
+                             "a wait leads into or out of a capture; it is spoilt");
+}
+
+weir_status weir__capture_wait(weir__queue *queue, weir__event *event, bool *taken)
+{
+    weir__graph *capture = capture_of(event);
+    weir__branch *branch = queue->branch;
+    *taken = capture != NULL;
+    if (event->capture == 0 && branch == NULL)
+        return weir__capture_admit(queue, &branch);
+    if (capture == NULL || queue->is_legacy ||
+        (branch != NULL && branch->graph != capture))
+        return fail_wait(queue, capture);
+    if (capture->is_spoilt)
+        return fail_spoilt();
+    return branch != NULL ? add_wait(branch, event)
+                          : capture_join(capture, queue, event);
+}
+
+/* ---- what the host may not ask ---- */
+
 weir_status weir__capture_forbid(weir__emulated *device, weir__queue *queue)
 {
-    if (queue != NULL ? !queue->is_capturing : device->capturing == NULL)
+    if (queue != NULL ? queue->branch == NULL : device->captures == NULL)
         return WEIR_OK;
-    weir__queue *each = queue != NULL ? queue : device->capturing;
-    for (; each != NULL; each = queue != NULL ? NULL : each->next_capturing)
-        spoil(each);
+    if (queue != NULL)
+        spoil(queue);
+    for (weir__graph *each = device->captures; queue == NULL && each != NULL;
+         each = each->next)
+        each->is_spoilt = true;
     return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURE_UNSUPPORTED,
                              "the host asks about or waits for a stream that is "
                              "captured; the capture is spoilt");
 }
 
-static void spoil_recorder(const weir__event *event)
-{
-    weir__queue *queue = event->at.queue;
-    if (queue->is_capturing && queue->capture == event->capture)
-        spoil(queue);
-}
-
 weir_status weir__capture_forbid_event(weir__emulated *device, weir__event *event)
 {
     (void)device;
-    if (!event->is_captured)
+    if (event->capture == 0)
         return WEIR_OK;
-    spoil_recorder(event);
+    weir__graph *capture = capture_of(event);
+    if (capture != NULL)
+        capture->is_spoilt = true;
     return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURED_EVENT,
                              "the event was last recorded in a capture, and says "
                              "nothing about work that runs");
 }
 
-weir_status weir__capture_admit_wait(weir__queue *queue, weir__event *event,
-                                     bool *taken)
-{
-    bool same = event->is_captured && queue->is_capturing &&
-                event->at.queue == queue && event->capture == queue->capture;
-    if (same || (!event->is_captured && !queue->is_capturing))
-        return weir__capture_admit(queue, taken);
-    if (event->is_captured)
-        spoil_recorder(event);
-    if (queue->is_capturing)
-        spoil(queue);
-    return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURE_ISOLATION,
-                             "a wait leads into or out of a capture; it is spoilt");
-}
+/* ---- beginning and end ---- */
 
 weir_status weir__capture_begin(weir__queue *queue)
 {
@@ -99,41 +196,108 @@ weir_status weir__capture_begin(weir__queue *queue)
     if (queue->is_legacy)
         return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURE_UNSUPPORTED,
                                  "the legacy stream cannot be captured");
-    if (queue->is_capturing)
+    if (queue->branch != NULL)
         return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_BAD_STATE,
                                  "the stream is being captured already");
-    queue->is_capturing = true;
-    queue->is_spoilt = false;
-    queue->captured = 0;
-    queue->capture = ++device->captures;
-    queue->next_capturing = device->capturing;
-    device->capturing = queue;
+    weir__graph *graph = weir__host_alloc(sizeof *graph);
+    if (graph == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a graph");
+    *graph = (weir__graph){ .device = device, .number = ++device->capture_count,
+                            .origin = { .graph = graph, .queue = queue } };
+    graph->next = device->captures;
+    device->captures = graph;
+    queue->branch = &graph->origin;
     return WEIR_OK;
 }
 
-static void capture_leave(weir__queue *queue)
+/* All its streams are ordinary ones again. */
+static void capture_stop(weir__graph *capture)
 {
-    weir__queue **link = &queue->device->capturing;
-    while (*link != queue)
-        link = &(*link)->next_capturing;
-    *link = queue->next_capturing;
-    queue->is_capturing = false;
+    weir__graph **link = &capture->device->captures;
+    while (*link != capture)
+        link = &(*link)->next;
+    *link = capture->next;
+    for (weir__branch *branch = &capture->origin; branch; branch = branch->next) {
+        if (branch->queue != NULL)
+            branch->queue->branch = NULL;
+        branch->queue = NULL;
+    }
 }
 
-weir_status weir__capture_end(weir__queue *queue, size_t *captured)
+/* Whether the origin's end is behind every operation. A wait is captured after the
+ * record that it waits for, so going backwards once meets all. */
+static bool all_have_joined(weir__graph *graph)
 {
-    if (!queue->is_capturing)
+    graph->origin.joined = graph->origin.count;
+    for (const weir__node *node = graph->last; node != NULL; node = node->previous) {
+        const weir__node *after = node->after;
+        if (after != NULL && node->position <= node->branch->joined &&
+            after->position > after->branch->joined)
+            after->branch->joined = after->position;
+    }
+    const weir__branch *branch = &graph->origin;
+    while (branch != NULL && branch->joined == branch->count)
+        branch = branch->next;
+    return branch == NULL;
+}
+
+static size_t node_count(const weir__graph *graph)
+{
+    size_t count = 0;
+    for (const weir__branch *branch = &graph->origin; branch; branch = branch->next)
+        count += branch->count;
+    return count;
+}
+
+static weir_status judge(weir__graph *graph)
+{
+    if (graph->is_spoilt)
+        return fail_spoilt();
+    if (!all_have_joined(graph))
+        return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURE_UNJOINED,
+                                 "a stream joined the capture, and the stream that "
+                                 "ends it has not waited for all that was put on it");
+    return WEIR_OK;
+}
+
+weir_status weir__capture_end(weir__queue *queue, weir__graph **out, size_t *captured)
+{
+    weir__branch *branch = queue->branch;
+    *captured = 0;
+    if (out != NULL)
+        *out = NULL;
+    if (branch == NULL)
         return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_BAD_STATE,
                                  "the stream is not being captured");
-    capture_leave(queue);
-    if (queue->is_spoilt)
-        return fail_spoilt();
-    *captured = queue->captured;
+    weir__graph *graph = branch->graph;
+    if (branch != &graph->origin)
+        return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURE_UNMATCHED,
+                                 "the capture did not begin on this stream");
+    capture_stop(graph);
+    weir_status status = judge(graph);
+    if (status == WEIR_OK)
+        *captured = node_count(graph);
+    if (status != WEIR_OK || out == NULL) {
+        weir__graph_free(graph);
+        return status;
+    }
+    graph->next = graph->device->graphs;
+    graph->device->graphs = graph;
+    *out = graph;
     return WEIR_OK;
 }
 
 void weir__capture_drop(weir__queue *queue)
 {
-    if (queue->is_capturing)
-        capture_leave(queue);
+    weir__branch *branch = queue->branch;
+    if (branch == NULL)
+        return;
+    if (branch == &branch->graph->origin) {
+        capture_stop(branch->graph);
+        weir__graph_free(branch->graph);
+        return;
+    }
+    spoil(queue);
+    branch->queue = NULL;
+    queue->branch = NULL;
 }

@@ -72,7 +72,8 @@ static void event_clear(weir__event *event)
     if (event->learned != NULL)
         weir__ledger_unref(event->device->ledger, event->learned);
     event->learned = NULL;
-    event->is_captured = false;
+    event->capture = 0;
+    event->node = NULL;
 }
 
 static void event_free(weir__emulated *device, weir__event *event)
@@ -128,18 +129,21 @@ static weir_status record_locked(weir__emulated *self, weir__event *event,
                                  weir__queue *queue)
 {
     static const weir__work marker = { .kind = WEIR__WORK_MARKER };
-    bool captured;
-    weir_status status = weir__capture_admit(queue, &captured);
-    if (status == WEIR_OK && !captured)
+    weir__branch *branch;
+    weir__node *node = NULL;
+    weir_status status = weir__capture_admit(queue, &branch);
+    if (status == WEIR_OK && branch != NULL)
+        status = weir__capture_add(branch, &marker, NULL, NULL, 0, &node);
+    else if (status == WEIR_OK)
         status = weir__queue_put(queue, &marker, 0, NULL, NULL);
     if (status != WEIR_OK)
         return status;
 
     event_clear(event);
     event->at = weir__queue_position(weir__queue_ref(queue));
-    event->is_captured = captured;
-    event->capture = queue->capture;
-    if (self->ledger != NULL && !captured)
+    event->node = node;
+    event->capture = branch != NULL ? branch->graph->number : 0;
+    if (self->ledger != NULL && branch == NULL)
         event->learned = weir__ledger_record(self->ledger, weir__this_thread(),
                                              queue->id);
     return WEIR_OK;
@@ -169,7 +173,7 @@ static weir_status stream_wait_locked(weir__emulated *self, weir__queue *queue,
     if (event->at.queue == NULL)
         return WEIR_OK;
     bool taken;
-    weir_status status = weir__capture_admit_wait(queue, event, &taken);
+    weir_status status = weir__capture_wait(queue, event, &taken);
     if (status != WEIR_OK || taken)
         return status;
     status = weir__queue_put(queue, &marker, 0, &event->at, NULL);

@@ -136,19 +136,34 @@ weir_status weir_emulated_stream_destroy(weir_device *device, weir_stream stream
     return status;
 }
 
+/* The head of what asks something of a stream's captures: takes the device's lock
+ * where *self is not null afterwards. */
+static weir_status begin_on(weir_device *device, weir_stream stream,
+                            weir__emulated **self, weir__queue **queue)
+{
+    weir_status status = emulated_of(device, self);
+    if (status != WEIR_OK)
+        return status;
+    status = weir__emulated_begin_unplanned(*self);
+    if (status == WEIR_OK)
+        status = weir__stream_find(*self, weir__stream_of(stream), queue);
+    return status;
+}
+
+static void end_of(weir__emulated *self)
+{
+    if (self != NULL)
+        weir__mutex_unlock(&self->lock);
+}
+
 weir_status weir_emulated_capture_begin(weir_device *device, weir_stream stream)
 {
     weir__emulated *self;
     weir__queue *queue;
-    weir_status status = emulated_of(device, &self);
-    if (status != WEIR_OK)
-        return status;
-    status = weir__emulated_begin_unplanned(self);
-    if (status == WEIR_OK)
-        status = weir__stream_find(self, weir__stream_of(stream), &queue);
+    weir_status status = begin_on(device, stream, &self, &queue);
     if (status == WEIR_OK)
         status = weir__capture_begin(queue);
-    weir__mutex_unlock(&self->lock);
+    end_of(self);
     return status;
 }
 
@@ -158,19 +173,57 @@ weir_status weir_emulated_capture_end(weir_device *device, weir_stream stream,
     size_t count = 0;
     weir__emulated *self;
     weir__queue *queue;
-    if (captured != NULL)
-        *captured = 0;
-    weir_status status = emulated_of(device, &self);
-    if (status != WEIR_OK)
-        return status;
-    status = weir__emulated_begin_unplanned(self);
+    weir_status status = begin_on(device, stream, &self, &queue);
     if (status == WEIR_OK)
-        status = weir__stream_find(self, weir__stream_of(stream), &queue);
-    if (status == WEIR_OK)
-        status = weir__capture_end(queue, &count);
-    weir__mutex_unlock(&self->lock);
+        status = weir__capture_end(queue, NULL, &count);
+    end_of(self);
     if (captured != NULL)
         *captured = count;
+    return status;
+}
+
+weir_status weir_emulated_capture_end_graph(weir_device *device, weir_stream stream,
+                                            weir_emulated_graph **out)
+{
+    size_t count;
+    weir__emulated *self;
+    weir__queue *queue;
+    if (out == NULL)
+        return fail_null("out");
+    *out = NULL;
+    weir_status status = begin_on(device, stream, &self, &queue);
+    if (status == WEIR_OK)
+        status = weir__capture_end(queue, out, &count);
+    end_of(self);
+    return status;
+}
+
+weir_status weir_emulated_graph_launch(weir_device *device, weir_emulated_graph *graph,
+                                       weir_stream stream)
+{
+    weir__emulated *self;
+    weir__queue *queue;
+    weir_status status = begin_on(device, stream, &self, &queue);
+    if (status == WEIR_OK)
+        status = weir__graph_find(self, graph);
+    if (status == WEIR_OK)
+        status = weir__graph_launch(graph, queue);
+    end_of(self);
+    return status;
+}
+
+weir_status weir_emulated_graph_destroy(weir_device *device, weir_emulated_graph *graph)
+{
+    weir__emulated *self;
+    weir_status status = emulated_of(device, &self);
+    if (status != WEIR_OK || graph == NULL)
+        return status;
+    weir__emulated_meet_thread();
+    weir__mutex_lock(&self->lock);
+    status = weir__graph_find(self, graph);
+    if (status == WEIR_OK)
+        weir__graph_destroy(graph);
+    weir__mutex_unlock(&self->lock);
     return status;
 }
 

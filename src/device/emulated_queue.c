@@ -110,8 +110,9 @@ static void dependency_add(weir__queue *queue, weir__position *room, size_t *cou
     ++*count;
 }
 
-/* Counts what work put on `queue` now must wait for; keeps it, where there is room. The
- * legacy stream waits for all blocking ones that have work, and they for it. */
+/* Counts what work put by the rules of `queue` now must wait for; keeps it, where there
+ * is room. The legacy stream waits for all blocking ones that have work, and they for
+ * it. */
 static size_t dependencies_find(const weir__queue *queue, const weir__position *after,
                                 weir__position *room)
 {
@@ -140,10 +141,10 @@ static void work_free(weir__work *work)
 }
 
 /* A copy of `from` in one piece with its dependencies and views; null: no memory. */
-static weir__work *work_make(const weir__queue *queue, const weir__work *from,
+static weir__work *work_make(const weir__queue *rules, const weir__work *from,
                              size_t view_count, const weir__position *after)
 {
-    size_t count = dependencies_find(queue, after, NULL);
+    size_t count = dependencies_find(rules, after, NULL);
     size_t bytes = sizeof *from + count * sizeof(weir__position) +
                    view_count * sizeof(void *);
     weir__work *work = weir__host_alloc(bytes);
@@ -152,7 +153,7 @@ static weir__work *work_make(const weir__queue *queue, const weir__work *from,
     *work = *from;
     work->next = work->next_gate = NULL;
     work->dependencies = (weir__position *)(work + 1);
-    work->dependency_count = dependencies_find(queue, after, work->dependencies);
+    work->dependency_count = dependencies_find(rules, after, work->dependencies);
     for (size_t i = 0; i < count; i++)
         weir__queue_ref(work->dependencies[i].queue);
     work->views = (void **)(work->dependencies + count);
@@ -169,9 +170,9 @@ static void queue_count(weir__queue *queue)
     queue->last_issue = ++queue->device->issue;
 }
 
-weir_status weir__queue_put(weir__queue *queue, const weir__work *work,
-                            size_t view_count, const weir__position *after,
-                            weir__work **out)
+weir_status weir__queue_put_by_rules(weir__queue *queue, const weir__queue *rules,
+                                     const weir__work *work, size_t view_count,
+                                     const weir__position *after, weir__work **out)
 {
     weir__emulated *device = queue->device;
     if (out != NULL)
@@ -180,8 +181,7 @@ weir_status weir__queue_put(weir__queue *queue, const weir__work *work,
         queue_count(queue);
         return WEIR_OK;
     }
-    weir__schedule_make_room(device);
-    weir__work *copy = work_make(queue, work, view_count, after);
+    weir__work *copy = work_make(rules, work, view_count, after);
     if (copy == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for work on a stream");
     weir_status status = weir__schedule_worker(queue);
@@ -203,6 +203,14 @@ weir_status weir__queue_put(weir__queue *queue, const weir__work *work,
         *out = copy;
     weir__schedule_put(queue);
     return WEIR_OK;
+}
+
+weir_status weir__queue_put(weir__queue *queue, const weir__work *work,
+                            size_t view_count, const weir__position *after,
+                            weir__work **out)
+{
+    weir__schedule_make_room(queue->device);
+    return weir__queue_put_by_rules(queue, queue, work, view_count, after, out);
 }
 
 static void queue_pop(weir__queue *queue)

@@ -81,10 +81,12 @@ static weir_status put_on(weir__queue *queue, weir__work *work, const char *what
                           ranges *over, weir__work **out)
 {
     weir__emulated *device = queue->device;
-    bool captured;
-    weir_status status = weir__capture_admit(queue, &captured);
-    if (status != WEIR_OK || captured)
+    weir__branch *branch;
+    weir_status status = weir__capture_admit(queue, &branch);
+    if (status != WEIR_OK)
         return status;
+    if (branch != NULL)
+        return weir__capture_add(branch, work, what, over->accesses, over->count, NULL);
     work->views = over->views;
     status = weir__queue_put(queue, work, over->count, NULL, out);
     if (status == WEIR_OK && device->ledger != NULL)
