@@ -149,6 +149,32 @@ static void lost_device_stays_lost(void **state)
     lost(WEIR_EMULATED_NO_WORK);
 }
 
+/* A worker that waits for the work of a stream that has ended waits for nothing once
+ * that work is dropped: closing would wait for the worker. */
+static void lost_device_ends_the_workers_of_ended_streams(void **state)
+{
+    (void)state;
+    static work_log log;
+    weir_device *device = open_threads();
+    weir_stream stream = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_event event = raw_event(device);
+    void *ptr;
+    work_log_begin(&log);
+    raw_record(device, event, stream);
+    (void)raw_stall(device, stream);
+    work_put(device, stream, &log, 'a');
+    must_ok(weir__event_sync(device, event));
+    raw_stream_end(device, stream);
+    for (int i = 0; i < 100; i++) { /* meanwhile the worker goes to sleep at the gate */
+        raw_record(device, event, NULL);
+        must_ok(weir__event_sync(device, event));
+    }
+    plan_fault(device, "malloc", 1, false, WEIR_DEVICE_LOST);
+    must_answer(WEIR_DEVICE_LOST, weir__malloc(device, 100, &ptr));
+    close_anyhow(device);
+    must_have_run(&log, "");
+}
+
 /* ---- capture ---- */
 
 static void captured_work_is_counted_and_not_run(void **state)
@@ -394,6 +420,7 @@ int main(void)
         cmocka_unit_test(bad_plans_are_refused),
         cmocka_unit_test(struck_calls_have_no_effect),
         cmocka_unit_test(lost_device_stays_lost),
+        cmocka_unit_test(lost_device_ends_the_workers_of_ended_streams),
         cmocka_unit_test(captured_work_is_counted_and_not_run),
         cmocka_unit_test(captures_are_spoilt),
         cmocka_unit_test(captures_of_non_blocking_streams_bear_the_legacy_one),

@@ -251,5 +251,6 @@ void weir__queue_discard(weir__queue *queue)
         return;
     }
     queue->done = queue->put;
+    weir__cond_broadcast(&queue->wake); /* a worker without a handle ends now */
     queue_rest(queue);
 }
