@@ -12,6 +12,7 @@
 
 #include "weir/leaves.h"
 #include "weir/limiting.h"
+#include "weir/logging.h"
 #include "weir/pool.h"
 #include "weir/statistics.h"
 
@@ -60,6 +61,15 @@ static weir_resource *make_limiting(weir_device *device)
     return mr;
 }
 
+static weir_resource *make_logging(weir_device *device)
+{
+    weir_resource *below, *mr;
+    must_ok(weir_resource_open(device, "pool/device", &below));
+    must_ok(weir_logging_create(below, "/dev/null", NULL, &mr));
+    weir_resource_unref(below);
+    return mr;
+}
+
 static weir_resource *make_pool_with_initial_size(weir_device *device)
 {
     weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
@@ -85,6 +95,7 @@ static const struct kind {
     { "pool/pool/device", NULL },
     { "statistics/pool/device", NULL },
     { "limiting over pool/device", make_limiting },
+    { "logging over pool/device", make_logging },
     { "pool with an initial size", make_pool_with_initial_size },
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])

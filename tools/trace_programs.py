@@ -1,8 +1,9 @@
-"""The programs whose allocations are recorded: two networks in training.
+"""The programs whose allocations are recorded: two networks in training, and one that
+generates text.
 
-Both are small in the number of their parameters and of ordinary size in what they
-keep for the backward pass, so that a CPU trains them in a minute and yet sizes,
-lifetimes and peaks are those of a training run on a GPU. What arrives varies from
+All are small in the number of their parameters and of ordinary size in what they
+keep for the backward pass, so that a CPU runs them in a minute and yet sizes,
+lifetimes and peaks are those of a run on a GPU. What arrives varies from
 batch to batch, as it does in practice: the resolution of the images, the length of
 the longest sentence, the last batch of an epoch that is not full. The contents of a
 batch are random numbers; no allocation depends on them.
@@ -63,10 +64,12 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x, hidden):
+    def forward(self, x, hidden, cache=None):
         batch, length, width = x.shape
         shape = (batch, length, 3, self.heads, width // self.heads)
         q, k, v = self.qkv(x).view(shape).permute(2, 0, 3, 1, 4).unbind(0)
+        if cache is not None:
+            k, v = cache.extended(self, k, v)
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
         weights = functional.softmax(scores.masked_fill(hidden, -math.inf), dim=-1)
         y = self.dropout(weights) @ v
@@ -88,8 +91,8 @@ class TransformerBlock(nn.Module):
             nn.Dropout(dropout),
         )
 
-    def forward(self, x, hidden):
-        x = x + self.attention(self.norm1(x), hidden)
+    def forward(self, x, hidden, cache=None):
+        x = x + self.attention(self.norm1(x), hidden, cache)
         return x + self.feed_forward(self.norm2(x))
 
 
@@ -106,13 +109,35 @@ class LanguageModel(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, tokens, bias=False)
 
-    def forward(self, tokens):
+    def forward(self, tokens, cache=None):
         length = tokens.shape[1]
-        hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
-        x = self.token(tokens) + self.position(torch.arange(length))
+        before = 0 if cache is None else cache.length
+        hidden = torch.ones(length, before + length, dtype=torch.bool).triu(before + 1)
+        x = self.token(tokens) + self.position(torch.arange(before, before + length))
         for block in self.blocks:
-            x = block(x, hidden)
+            x = block(x, hidden, cache)
+        if cache is not None:
+            cache.length += length
+            x = x[:, -1:]
         return self.head(self.norm(x))
+
+
+class Cache:
+    """Keys and values of the tokens so far, of each layer in one tensor that is made
+    anew with each token: how most programs that generate text begin."""
+
+    def __init__(self):
+        self.length = 0
+        self.kept = {}
+
+    def extended(self, layer, keys, values):
+        """Puts the new ones behind the old ones, and returns all."""
+        if layer in self.kept:
+            old_keys, old_values = self.kept[layer]
+            keys = torch.cat((old_keys, keys), dim=2)
+            values = torch.cat((old_values, values), dim=2)
+        self.kept[layer] = keys, values
+        return keys, values
 
 
 def convolution():
@@ -153,6 +178,23 @@ def transformer():
         train_step(optimizer, loss, list(model.parameters()))
 
 
+def generation():
+    """Answers requests one after the other, each a batch of prompts: reads the prompts
+    at once, and then appends a token at a time to all of them."""
+    tokens = 8192
+    model = LanguageModel(tokens, length=512, width=512, heads=8, layers=4).eval()
+    requests = ((4, 96, 14), (1, 310, 9), (8, 61, 16), (2, 200, 11), (6, 128, 12))
+
+    with torch.no_grad():
+        for batch, length, more in requests:
+            cache = Cache()
+            text = torch.randint(tokens, (batch, length))
+            fresh = text
+            for _ in range(more):
+                fresh = model(fresh, cache)[:, -1].argmax(dim=-1, keepdim=True)
+                text = torch.cat((text, fresh), dim=1)
+
+
 def train_step(optimizer, loss, clipped=()):
     """Goes back from the loss and lets the optimizer take its step."""
     loss.backward()
@@ -162,4 +204,8 @@ def train_step(optimizer, loss, clipped=()):
     optimizer.zero_grad(set_to_none=True)
 
 
-PROGRAMS = {"convolution": convolution, "transformer": transformer}
+PROGRAMS = {
+    "convolution": convolution,
+    "transformer": transformer,
+    "generation": generation,
+}

@@ -8,6 +8,7 @@
 #include "weir/emulated.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
+#include "weir/logging.h"
 #include "weir/managed.h"
 #include "weir/pinned.h"
 #include "weir/pool.h"

@@ -1,0 +1,440 @@
+/* logging.c - passes everything to an upstream resource, and writes a line for each
+ * call to a file: RMM's columns, and three more.
+ *
+ * A line is made under the lock that also puts it into the file, so that Time and
+ * Sequence go up from line to line. Lines are gathered in a buffer and leave it whole
+ * with one write, to a file opened for appending: whatever ends the process, no line is
+ * torn. What the disk took only a part of is cut back to the last whole line.
+ *
+ * What always holds between two calls: less than flush_bytes wait, and every line up to
+ * `lines` is in the file, waits, or was counted as lost. */
+#include "weir/logging.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+#include "resource_internal.h"
+#include "sync.h"
+
+#define HEADER \
+    "Thread,Time,Action,Pointer,Size,Stream,Device,Alignment,Sequence\n"
+#define HEADER_BYTES (sizeof HEADER - 1)
+
+/* Six numbers of 20 digits, the time, the action and the device leave room. */
+#define LINE_BYTES_MAX ((size_t)256)
+#define FLUSH_BYTES_MAX ((size_t)1 << 20)
+
+typedef struct logging {
+    weir_resource *upstream;  /* counted by the resource */
+    const char *device;       /* its name, which lives with it */
+    bool can_find;            /* upstream can */
+    int file;                 /* -1: not open */
+    bool is_regular;          /* a file with an end that can be cut off */
+    time_t zone_seconds;      /* that local time is ahead by */
+    size_t flush_bytes;
+
+    weir__mutex lock;         /* a leaf; guards all below, and the order of lines */
+    uint64_t lines;
+    uint64_t lines_waiting;
+    uint64_t lines_lost;
+    int last_errno;
+    size_t waiting_bytes;
+    char waiting[];           /* room for flush_bytes, and a line more */
+} logging;
+
+/* ---- into the file ---- */
+
+/* Writes what the file takes at once, and lets no signal about it out: those of a file
+ * that is too long, and of a pipe that nobody reads. */
+static ssize_t write_quietly(int file, const char *bytes, size_t count)
+{
+    sigset_t quiet, before;
+    (void)sigemptyset(&quiet);
+    (void)sigaddset(&quiet, SIGXFSZ);
+    (void)sigaddset(&quiet, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &quiet, &before);
+
+    ssize_t written;
+    do {
+        written = write(file, bytes, count);
+    } while (written < 0 && errno == EINTR);
+
+    int cause = written > 0 ? 0 : written == 0 ? EIO : errno;
+    const struct timespec at_once = { 0, 0 };
+    if (cause == EFBIG || cause == EPIPE)
+        (void)sigtimedwait(&quiet, NULL, &at_once);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = cause;
+    return written;
+}
+
+/* The file has taken `done` bytes of those that wait, and no more: counts the lines
+ * that are lost, and takes out of the file again what it has of the first. */
+static void lose_lines_locked(logging *self, size_t done)
+{
+    size_t whole = done;
+    while (whole > 0 && self->waiting[whole - 1] != '\n')
+        whole--;
+    for (size_t at = whole; at < self->waiting_bytes; at++)
+        self->lines_lost += self->waiting[at] == '\n';
+    if (whole == done || !self->is_regular)
+        return;
+    off_t end = lseek(self->file, 0, SEEK_CUR);
+    if (end >= 0 && ftruncate(self->file, end - (off_t)(done - whole)) != 0)
+        self->last_errno = errno; /* what reads the log will find the half line */
+}
+
+static void write_waiting_locked(logging *self) WEIR_REQUIRES(&self->lock)
+{
+    WEIR_ASSERT(weir__mutex_is_mine(&self->lock), "the log is written without lock");
+    size_t done = 0;
+    while (done < self->waiting_bytes) {
+        ssize_t written = write_quietly(self->file, self->waiting + done,
+                                        self->waiting_bytes - done);
+        if (written <= 0) {
+            self->last_errno = errno;
+            lose_lines_locked(self, done);
+            break;
+        }
+        done += (size_t)written;
+    }
+    self->waiting_bytes = 0;
+    self->lines_waiting = 0;
+}
+
+/* ---- lines ---- */
+
+typedef enum action { ALLOCATE, ALLOCATE_FAILURE, FREE } action;
+
+static const char *const action_words[] = { "allocate", "allocate failure", "free" };
+
+/* One number or time, ended by a null byte. */
+typedef struct field_text {
+    char text[40];
+} field_text;
+
+static field_text address_of(const void *ptr, const char *null)
+{
+    field_text out;
+    if (ptr == NULL)
+        (void)snprintf(out.text, sizeof out.text, "%s", null);
+    else
+        (void)snprintf(out.text, sizeof out.text, "0x%" PRIxPTR, (uintptr_t)ptr);
+    return out;
+}
+
+static field_text time_of_day(const logging *self)
+{
+    field_text out;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    int second = (int)((now.tv_sec + self->zone_seconds) % (24 * 60 * 60));
+    (void)snprintf(out.text, sizeof out.text, "%02d:%02d:%02d.%06ld", second / 3600,
+                   second / 60 % 60, second % 60, now.tv_nsec / 1000);
+    return out;
+}
+
+static void log_line(logging *self, action what, weir_stream stream, const void *ptr,
+                     size_t bytes, size_t alignment)
+{
+    field_text pointer = address_of(ptr, "(nil)");
+    field_text handle = address_of(stream, "0");
+    int thread = (int)gettid();
+
+    weir__mutex_lock(&self->lock);
+    int length = snprintf(self->waiting + self->waiting_bytes, LINE_BYTES_MAX,
+                          "%d,%s,%s,%s,%zu,%s,%s,%zu,%" PRIu64 "\n", thread,
+                          time_of_day(self).text, action_words[what], pointer.text,
+                          bytes, handle.text, self->device, alignment,
+                          self->lines + 1);
+    WEIR_CHECK(length > 0 && (size_t)length < LINE_BYTES_MAX, "a line is too long");
+    self->lines++;
+    self->lines_waiting++;
+    self->waiting_bytes += (size_t)length;
+    /* After a failure the program may not live long. */
+    if (self->waiting_bytes >= self->flush_bytes || what == ALLOCATE_FAILURE)
+        write_waiting_locked(self);
+    weir__mutex_unlock(&self->lock);
+}
+
+/* ---- the resource ---- */
+
+static weir_status logging_allocate(void *context, weir_stream stream, size_t bytes,
+                                    size_t alignment, void **out)
+{
+    logging *self = context;
+    weir_status status = weir_allocate(self->upstream, stream, bytes, alignment, out);
+    if (status == WEIR_OK)
+        log_line(self, ALLOCATE, stream, *out, bytes, alignment);
+    else
+        log_line(self, ALLOCATE_FAILURE, stream, NULL, bytes, alignment);
+    return status;
+}
+
+/* Once upstream has a block, another thread may be given it, and log that. So the line
+ * comes first, and what upstream would refuse has to be known here. */
+static void log_free(logging *self, weir_stream stream, void *ptr, size_t bytes,
+                     size_t alignment)
+{
+    weir_block block = { .struct_size = sizeof block };
+    if (self->can_find
+        && (weir_resource_find(self->upstream, ptr, &block) != WEIR_OK
+            || block.bytes != bytes || block.alignment != alignment))
+        return;
+    log_line(self, FREE, stream, ptr, bytes, alignment);
+}
+
+static bool logging_deallocate(void *context, weir_stream stream, void *ptr,
+                               size_t bytes, size_t alignment)
+{
+    logging *self = context;
+    log_free(self, stream, ptr, bytes, alignment);
+    return weir_deallocate(self->upstream, stream, ptr, bytes, alignment);
+}
+
+static bool logging_deallocate_after(void *context, void *ptr, size_t bytes,
+                                     size_t alignment, const weir_point *points,
+                                     size_t count)
+{
+    logging *self = context;
+    log_free(self, WEIR_STREAM_LEGACY, ptr, bytes, alignment);
+    return weir_deallocate_after(self->upstream, ptr, bytes, alignment, points, count);
+}
+
+static weir_resource *logging_upstream(void *context)
+{
+    logging *self = context;
+    return self->upstream;
+}
+
+static void logging_destroy(void *context)
+{
+    logging *self = context;
+    if (self->file >= 0) {
+        weir__mutex_lock(&self->lock);
+        write_waiting_locked(self);
+        weir__mutex_unlock(&self->lock);
+        (void)close(self->file);
+    }
+    weir__mutex_destroy(&self->lock);
+    weir__host_free(self);
+}
+
+static const weir_resource_ops logging_ops = {
+    .struct_size = sizeof(weir_resource_ops),
+    .name = "logging",
+    .allocate = logging_allocate,
+    .deallocate = logging_deallocate,
+    .destroy = logging_destroy,
+    .upstream = logging_upstream,
+    .deallocate_after = logging_deallocate_after,
+};
+
+/* ---- the file ---- */
+
+static weir_status refuse_file(const char *path, const char *what, int cause)
+{
+    return weir__fail_native(WEIR_FILE_ERROR, cause, "the log %s cannot be %s: %s",
+                             path, what, strerror(cause));
+}
+
+/* A log can be gone on with if it begins as one and its last line has its end. */
+static weir_status file_check(const logging *self, const char *path, off_t bytes)
+{
+    char text[HEADER_BYTES];
+    char last;
+    ssize_t got = pread(self->file, text, HEADER_BYTES, 0);
+    if (got < 0 || pread(self->file, &last, 1, bytes - 1) < 0)
+        return refuse_file(path, "read", errno);
+    if ((size_t)got != HEADER_BYTES || memcmp(text, HEADER, HEADER_BYTES) != 0)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "%s is no log to append to: it does not begin with %.*s",
+                          path, (int)HEADER_BYTES - 1, HEADER);
+    if (last != '\n')
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "%s is no log to append to: its last line has no end", path);
+    return WEIR_OK;
+}
+
+/* Opens the file and makes sure that nobody else writes to it, and changes nothing
+ * there. A file system without locks is taken at its word. */
+static weir_status file_open(logging *self, const char *path, bool append,
+                             bool *goes_on)
+{
+    int mode = append ? O_RDWR : O_WRONLY;
+    self->file = open(path, mode | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+    if (self->file < 0)
+        return refuse_file(path, "opened", errno);
+    struct stat about;
+    if (fstat(self->file, &about) != 0)
+        return refuse_file(path, "opened", errno);
+    self->is_regular = S_ISREG(about.st_mode);
+    if (!self->is_regular)
+        return WEIR_OK;
+    if (flock(self->file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return weir__fail_native(WEIR_FILE_ERROR, EWOULDBLOCK,
+                                 "the log %s is being written to by another resource",
+                                 path);
+    *goes_on = append && about.st_size > 0;
+    return *goes_on ? file_check(self, path, about.st_size) : WEIR_OK;
+}
+
+static weir_status file_begin(logging *self, const char *path)
+{
+    if (self->is_regular && ftruncate(self->file, 0) != 0)
+        return refuse_file(path, "written", errno);
+    memcpy(self->waiting, HEADER, HEADER_BYTES);
+    self->waiting_bytes = HEADER_BYTES;
+    weir__mutex_lock(&self->lock);
+    write_waiting_locked(self);
+    weir__mutex_unlock(&self->lock);
+    return self->last_errno == 0 ? WEIR_OK
+                                 : refuse_file(path, "written", self->last_errno);
+}
+
+/* ---- creation ---- */
+
+static time_t zone_seconds_now(void)
+{
+    struct tm local;
+    time_t now = time(NULL);
+    return localtime_r(&now, &local) == NULL ? 0 : local.tm_gmtoff;
+}
+
+static weir_status logging_make(weir_resource *upstream,
+                                const weir_logging_options *options, logging **out)
+{
+    weir_device_properties device = { .struct_size = sizeof device };
+    weir_resource_properties properties = { .struct_size = sizeof properties };
+    weir_status status = weir_resource_get_properties(upstream, &properties);
+    if (status == WEIR_OK)
+        status = weir_device_get_properties(properties.device, &device);
+    if (status != WEIR_OK)
+        return status;
+
+    size_t bytes = sizeof(logging) + options->flush_bytes + LINE_BYTES_MAX;
+    logging *self = weir__host_alloc(bytes);
+    if (self == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY,
+                          "no memory for the resource logging");
+    *self = (logging){
+        .upstream = upstream,
+        .device = device.name,
+        .can_find = properties.can_find,
+        .file = -1,
+        .zone_seconds = zone_seconds_now(),
+        .flush_bytes = options->flush_bytes,
+    };
+    weir__mutex_init(&self->lock, WEIR__RANK_LEAF);
+    *out = self;
+    return WEIR_OK;
+}
+
+static weir_status check_arguments(const weir_resource *upstream, const char *file,
+                                   const weir_logging_options *options)
+{
+    if (upstream == NULL || file == NULL || *file == '\0')
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the %s is %s",
+                          upstream == NULL ? "upstream" : "name of the log",
+                          upstream == NULL || file == NULL ? "null" : "empty");
+    if (options->flush_bytes > FLUSH_BYTES_MAX)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "%zu bytes of a log cannot wait: %zu is the most",
+                          options->flush_bytes, FLUSH_BYTES_MAX);
+    return WEIR_OK;
+}
+
+weir_status weir_logging_create(weir_resource *upstream, const char *file,
+                                const weir_logging_options *options,
+                                weir_resource **out)
+{
+    weir_logging_options wanted;
+    logging *self = NULL;
+    bool goes_on = false;
+    if (out == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
+    *out = NULL;
+    weir_status status = weir__enter();
+    if (status == WEIR_OK)
+        status = weir__read_options(options, &wanted, sizeof wanted,
+                                    "the options of logging");
+    if (status == WEIR_OK)
+        status = check_arguments(upstream, file, &wanted);
+    if (status == WEIR_OK)
+        status = logging_make(upstream, &wanted, &self);
+    if (status != WEIR_OK)
+        return status;
+
+    status = file_open(self, file, wanted.append, &goes_on);
+    if (status == WEIR_OK)
+        status = weir_resource_create(&logging_ops, self, out);
+    if (status != WEIR_OK) {
+        logging_destroy(self);
+        return status;
+    }
+    status = goes_on ? WEIR_OK : file_begin(self, file);
+    if (status != WEIR_OK) {
+        weir_resource_unref(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* ---- questions ---- */
+
+/* Null: it was said why. */
+static logging *logging_of(weir_resource *mr, weir_status *status)
+{
+    *status = weir__enter();
+    if (*status != WEIR_OK)
+        return NULL;
+    logging *self = weir__resource_self(mr, &logging_ops);
+    if (self == NULL)
+        *status = weir__fail(WEIR_INVALID_ARGUMENT, "%s is no logging resource",
+                             mr == NULL ? "null" : "this");
+    return self;
+}
+
+weir_status weir_logging_flush(weir_resource *mr)
+{
+    weir_status status;
+    logging *self = logging_of(mr, &status);
+    if (self == NULL)
+        return status;
+    weir__mutex_lock(&self->lock);
+    uint64_t lost = self->lines_lost;
+    write_waiting_locked(self);
+    lost = self->lines_lost - lost;
+    int cause = self->last_errno;
+    weir__mutex_unlock(&self->lock);
+    if (lost == 0)
+        return WEIR_OK;
+    return weir__fail_native(WEIR_FILE_ERROR, cause,
+                             "%" PRIu64 " lines of the log are lost: %s", lost,
+                             strerror(cause));
+}
+
+weir_status weir_logging_get_state(weir_resource *mr, weir_logging_state *out)
+{
+    weir_logging_state now = { .struct_size = sizeof now };
+    weir_status status = weir__fill_out(out, &now, sizeof now);
+    logging *self = status == WEIR_OK ? logging_of(mr, &status) : NULL;
+    if (self == NULL)
+        return status;
+    weir__mutex_lock(&self->lock);
+    now.lines = self->lines;
+    now.lines_waiting = self->lines_waiting;
+    now.lines_lost = self->lines_lost;
+    now.last_errno = self->last_errno;
+    weir__mutex_unlock(&self->lock);
+    return weir__fill_out(out, &now, sizeof now);
+}
