@@ -21,12 +21,6 @@ void *weir__emulated_keep(weir__emulated *device, size_t bytes)
 
 /* ---- closing ---- */
 
-static void host_blocks_free(weir__emulated *self)
-{
-    while (self->host_blocks.root != NULL)
-        weir__host_memory_free(self, self->host_blocks.root);
-}
-
 /* Frees what weir__emulated_open had made of it so far. */
 static void device_free(weir__emulated *self)
 {
@@ -38,7 +32,8 @@ static void device_free(weir__emulated *self)
     weir__host_forget(self);
     if (self->ledger != NULL)
         weir__ledger_device_end(self->ledger, self);
-    host_blocks_free(self);
+    weir__mempools_free(self);
+    weir__host_memory_drop(self);
     weir__mutex_unlock(&self->lock);
 
     weir__memory_drop_peers(self);
@@ -203,6 +198,18 @@ const weir__device_ops weir__emulated_ops = {
     .fill = weir__emulated_fill,
     .launch = weir__emulated_launch,
     .enable_peer = weir__emulated_enable_peer,
+    .managed_malloc = weir__emulated_managed_malloc,
+    .pinned_malloc = weir__emulated_pinned_malloc,
+    .pinned_free = weir__emulated_pinned_free,
+    .host_register = weir__emulated_host_register,
+    .host_unregister = weir__emulated_host_unregister,
+    .mempool_create = weir__emulated_mempool_create,
+    .mempool_default = weir__emulated_mempool_default,
+    .mempool_destroy = weir__emulated_mempool_destroy,
+    .mempool_malloc = weir__emulated_mempool_malloc,
+    .mempool_free = weir__emulated_mempool_free,
+    .mempool_trim = weir__emulated_mempool_trim,
+    .mempool_get_state = weir__emulated_mempool_get_state,
     .emulated = emulated_itself,
     .note_allocate = note_allocate,
     .note_deallocate = note_deallocate,

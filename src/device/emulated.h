@@ -24,12 +24,16 @@ typedef struct weir__emulated weir__emulated;
 
 /* The numbers that a driver gives for the same failures. */
 enum {
+    WEIR__NATIVE_INVALID_VALUE = 1,
     WEIR__NATIVE_OUT_OF_MEMORY = 2,
     WEIR__NATIVE_BAD_HANDLE = 400,
     WEIR__NATIVE_BAD_STATE = 401,
     WEIR__NATIVE_BAD_ADDRESS = 700,
     WEIR__NATIVE_DEADLOCK = 702,
+    WEIR__NATIVE_REGISTERED = 712,
+    WEIR__NATIVE_NOT_REGISTERED = 713,
     WEIR__NATIVE_LOST = 719,
+    WEIR__NATIVE_NOT_SUPPORTED = 801,
     WEIR__NATIVE_CAPTURE_UNSUPPORTED = 900,
     WEIR__NATIVE_CAPTURE_SPOILT = 901,
     WEIR__NATIVE_CAPTURE_MERGE = 902,
@@ -106,17 +110,42 @@ weir_status weir__memory_view(weir__emulated *device, const void *ptr, size_t by
 weir_status weir__memory_enable_peer(weir__emulated *device, weir__arena *peer);
 void weir__memory_drop_peers(weir__emulated *device);
 
-/* Frees what host_malloc gave, and `block`, its record. */
-void weir__host_memory_free(weir__emulated *device, weir__block *block);
-
 weir_status weir__emulated_malloc(void *device, size_t bytes, void **out);
 weir_status weir__emulated_free(void *device, void *ptr);
-weir_status weir__emulated_host_malloc(void *device, size_t bytes, size_t alignment,
-                                       void **out);
-weir_status weir__emulated_host_free(void *device, void *ptr);
 weir_status weir__emulated_memory_info(void *device, size_t *free_bytes,
                                        size_t *total_bytes);
 weir_status weir__emulated_enable_peer(void *device, void *peer);
+
+/* ---- memory of the host's: emulated_host.c ---- */
+
+typedef enum weir__host_kind {
+    WEIR__HOST_ORDINARY,
+    WEIR__HOST_MANAGED,
+    WEIR__HOST_PINNED,
+    WEIR__HOST_REGISTERED, /* the caller's */
+    WEIR__HOST_POOL        /* drawn by a pool */
+} weir__host_kind;
+
+/* These two leave the ledger out. */
+weir_status weir__host_memory_make(weir__emulated *device, weir__host_kind kind,
+                                   size_t bytes, size_t alignment, void **out);
+void weir__host_memory_end(weir__emulated *device, weir__host_kind kind, void *ptr);
+/* The device closes: all that is left. */
+void weir__host_memory_drop(weir__emulated *device);
+weir_status weir__managed_free_locked(weir__emulated *device, void *ptr);
+
+weir_status weir__emulated_host_malloc(void *device, size_t bytes, size_t alignment,
+                                       void **out);
+weir_status weir__emulated_host_free(void *device, void *ptr);
+weir_status weir__emulated_managed_malloc(void *device, size_t bytes,
+                                          const weir_managed_options *options,
+                                          void **out);
+weir_status weir__emulated_pinned_malloc(void *device, size_t bytes, uint32_t flags,
+                                         void **out);
+weir_status weir__emulated_pinned_free(void *device, void *ptr);
+weir_status weir__emulated_host_register(void *device, void *ptr, size_t bytes,
+                                         uint32_t flags);
+weir_status weir__emulated_host_unregister(void *device, void *ptr);
 
 /* ---- queues and work: emulated_queue.c ---- */
 
@@ -355,6 +384,27 @@ void weir__graph_destroy(weir__graph *graph);
 /* Those that nobody destroyed; their launches have ended. */
 void weir__graphs_free(weir__emulated *device);
 
+/* ---- pools: emulated_mempool.c ---- */
+
+/* A host wait has shown this done (queue null: all queues up to its issue). */
+void weir__mempools_learn(weir__emulated *device, weir__position waited);
+/* The device closes. */
+void weir__mempools_free(weir__emulated *device);
+
+weir_status weir__emulated_mempool_create(void *device,
+                                          const weir_async_options *options,
+                                          weir_mempool *out);
+weir_status weir__emulated_mempool_default(void *device, weir_async_memory memory,
+                                           weir_mempool *out);
+weir_status weir__emulated_mempool_destroy(void *device, weir_mempool pool);
+weir_status weir__emulated_mempool_malloc(void *device, weir_mempool pool,
+                                          weir_stream stream, size_t bytes, void **out);
+weir_status weir__emulated_mempool_free(void *device, weir_stream stream, void *ptr);
+weir_status weir__emulated_mempool_trim(void *device, weir_mempool pool,
+                                        size_t keep_bytes);
+weir_status weir__emulated_mempool_get_state(void *device, weir_mempool pool,
+                                             weir__mempool_state *out);
+
 /* ---- copies, fills, kernels, gates: emulated_work.c ---- */
 
 weir_status weir__emulated_copy(void *device, weir_stream stream, void *dst,
@@ -434,7 +484,9 @@ struct weir__emulated {
 
     weir__arena *arena;            /* constant; the rest has the memory lock */
     weir__peer *peers;             /* guarded by the memory lock */
-    weir__blocks host_blocks;      /* what host_malloc gave */
+
+    struct weir__mempool *mempools;
+    weir__blocks spans_out;        /* what these have handed out */
 
     weir__queue *legacy;
     weir__queue *active;           /* first of a list: with work left */

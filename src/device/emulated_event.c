@@ -233,6 +233,8 @@ static weir_status sync_locked(weir__emulated *self, weir__event *event)
     if (learned != NULL)
         weir__ledger_ref(self->ledger, learned);
     status = weir__schedule_wait(self, at);
+    if (status == WEIR_OK)
+        weir__mempools_learn(self, at);
     weir__queue_unref(at.queue);
     if (learned != NULL && status == WEIR_OK)
         weir__ledger_host_wait(self->ledger, weir__this_thread(), learned);

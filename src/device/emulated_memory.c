@@ -10,7 +10,6 @@
  * is a leaf, held for a few lines. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -336,83 +335,22 @@ weir_status weir__emulated_malloc(void *device, size_t bytes, void **out)
     return status;
 }
 
+static weir_status free_locked(weir__emulated *self, void *ptr)
+{
+    if ((uintptr_t)ptr - (uintptr_t)self->arena->base >= self->arena->bytes)
+        return weir__managed_free_locked(self, ptr);
+    weir_status status = weir__arena_free(self->arena, ptr);
+    if (status == WEIR_OK && self->ledger != NULL)
+        weir__ledger_memory_end(self->ledger, weir__this_thread(), (uintptr_t)ptr);
+    return status;
+}
+
 weir_status weir__emulated_free(void *device, void *ptr)
 {
     weir__emulated *self = device;
     weir_status status = weir__emulated_begin(self, WEIR__CALL_free);
     if (status == WEIR_OK)
-        status = weir__arena_free(self->arena, ptr);
-    if (status == WEIR_OK && self->ledger != NULL)
-        weir__ledger_memory_end(self->ledger, weir__this_thread(), (uintptr_t)ptr);
-    weir__mutex_unlock(&self->lock);
-    return status;
-}
-
-static weir_status host_malloc_locked(weir__emulated *self, size_t bytes,
-                                      size_t alignment, void **out)
-{
-    if (alignment < GRANULE)
-        alignment = GRANULE;
-    if (bytes > BYTES_MAX)
-        return weir__fail_native(WEIR_OUT_OF_MEMORY, WEIR__NATIVE_OUT_OF_MEMORY,
-                                 "the host has no %zu bytes", bytes);
-    weir__block *block = weir__block_make(0, bytes, false);
-    if (block == NULL)
-        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a block's record");
-    void *ptr = aligned_alloc(alignment,
-                              (bytes + alignment - 1) / alignment * alignment);
-    if (ptr == NULL) {
-        weir__host_free(block);
-        return weir__fail_native(WEIR_OUT_OF_MEMORY, WEIR__NATIVE_OUT_OF_MEMORY,
-                                 "the host has no %zu bytes", bytes);
-    }
-    block->ptr = (uintptr_t)ptr;
-    weir__blocks_insert(&self->host_blocks, block);
-    if (self->ledger != NULL)
-        weir__ledger_memory_begin(self->ledger, &self->owner, weir__this_thread(),
-                                  block->ptr, bytes);
-    *out = ptr;
-    return WEIR_OK;
-}
-
-weir_status weir__emulated_host_malloc(void *device, size_t bytes, size_t alignment,
-                                       void **out)
-{
-    weir__emulated *self = device;
-    weir_status status = weir__emulated_begin(self, WEIR__CALL_host_malloc);
-    if (status == WEIR_OK)
-        status = host_malloc_locked(self, bytes, alignment, out);
-    weir__mutex_unlock(&self->lock);
-    return status;
-}
-
-void weir__host_memory_free(weir__emulated *device, weir__block *block)
-{
-    void *ptr = (void *)block->ptr;
-    weir__blocks_remove(&device->host_blocks, block);
-    weir__host_free(block);
-    free(ptr);
-}
-
-static weir_status host_free_locked(weir__emulated *self, void *ptr)
-{
-    weir__block *block = weir__blocks_at_or_below(&self->host_blocks, (uintptr_t)ptr);
-    if (block == NULL || block->ptr != (uintptr_t)ptr)
-        return weir__fail_native(WEIR_INVALID_ARGUMENT, 1,
-                                 "%p is no host memory of emulated device %d", ptr,
-                                 (int)self->ordinal);
-    if (self->ledger != NULL)
-        weir__ledger_memory_end(self->ledger, weir__this_thread(), block->ptr);
-    weir__host_memory_free(self, block);
-    return WEIR_OK;
-}
-
-weir_status weir__emulated_host_free(void *device, void *ptr)
-{
-    weir__emulated *self = device;
-    weir_status status = weir__emulated_begin(self, WEIR__CALL_host_free);
-    if (status == WEIR_OK)
-        status = host_free_locked(self, ptr);
+        status = free_locked(self, ptr);
     weir__mutex_unlock(&self->lock);
     return status;
 }

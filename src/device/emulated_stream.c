@@ -265,12 +265,13 @@ static weir_status wait_locked(weir__emulated *self, weir__queue *queue)
     weir_status status = weir__capture_forbid(self, queue);
     if (status != WEIR_OK)
         return status;
-    weir__position all = { .queue = NULL, .issue = self->issue };
+    weir__position upto = { .queue = NULL, .issue = self->issue };
     weir__ledger_position *seen = look(self, queue);
     if (queue != NULL)
-        weir__queue_ref(queue);
-    status = weir__schedule_wait(self,
-                                 queue != NULL ? weir__queue_position(queue) : all);
+        upto = weir__queue_position(weir__queue_ref(queue));
+    status = weir__schedule_wait(self, upto);
+    if (status == WEIR_OK)
+        weir__mempools_learn(self, upto);
     weir__queue_unref(queue);
     learn(self, seen, status == WEIR_OK);
     return status;

@@ -392,6 +392,82 @@ void weir__ledger_memory_end(weir__ledger *self, uint64_t thread, uintptr_t ptr)
         go_out(self, memory_end(self, host, ptr));
 }
 
+static bool pool_draw(weir__ledger *self, const weir__ledger_owner *owner,
+                      uintptr_t ptr, size_t bytes)
+{
+    return memory_begin(self, owner, ptr, bytes) &&
+           weir__ledger_pool_hold(self, ptr, weir__end_of(ptr, bytes));
+}
+
+void weir__ledger_pool_draw(weir__ledger *self, const weir__ledger_owner *owner,
+                            uint64_t thread, uintptr_t ptr, size_t bytes)
+{
+    if (come_in_as(self, thread) != NULL)
+        go_out(self, pool_draw(self, owner, ptr, bytes));
+}
+
+void weir__ledger_pool_return(weir__ledger *self, uintptr_t ptr)
+{
+    if (!come_in(self))
+        return;
+    weir__ledger_memory *memory = weir__table_find(&self->memories,
+                                                   (weir__name){ 0, ptr });
+    if (memory != NULL) {
+        weir__history_end(&self->history, ptr, memory->end);
+        weir__table_remove(&self->memories, &memory->name);
+        weir__host_free(memory);
+    }
+    go_out(self, true);
+}
+
+static bool pool_malloc(weir__ledger *self, const weir__ledger_holder *host,
+                        uint64_t id, uintptr_t ptr, size_t bytes)
+{
+    weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
+    if (!stream_advance(self, stream, host, false))
+        return false;
+    weir__act act = act_of(stream, false, "pool malloc");
+    return weir__ledger_pool_renew(self, &act, ptr, weir__end_of(ptr, bytes));
+}
+
+void weir__ledger_pool_malloc(weir__ledger *self, uint64_t thread, uint64_t id,
+                              uintptr_t ptr, size_t bytes)
+{
+    const weir__ledger_holder *host = come_in_as(self, thread);
+    if (host != NULL)
+        go_out(self, pool_malloc(self, host, id, ptr, bytes));
+}
+
+uint64_t weir__ledger_pool_free(weir__ledger *self, uint64_t thread, uint64_t id,
+                                uintptr_t ptr, size_t bytes)
+{
+    const weir__ledger_holder *host = come_in_as(self, thread);
+    if (host == NULL)
+        return 0;
+    weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
+    bool recorded = stream_advance(self, stream, host, false);
+    uint64_t time = stream->time;
+    if (recorded) {
+        weir__act act = act_of(stream, false, "pool free");
+        recorded = weir__ledger_pool_take_back(self, &act, ptr,
+                                               weir__end_of(ptr, bytes));
+        weir__ledger_tell(self, &act);
+    }
+    go_out(self, recorded);
+    return recorded ? time : 0;
+}
+
+bool weir__ledger_is_behind(weir__ledger *self, uint64_t id, uint64_t other,
+                            uint64_t time)
+{
+    if (time == 0 || !come_in(self))
+        return false;
+    bool is_behind = weir__vector_time(&weir__ledger_stream_of(self, id)->clock,
+                                       other) >= time;
+    go_out(self, true);
+    return is_behind;
+}
+
 /* For a capture, on whose stream nothing runs yet: behind what the thread knows. */
 static bool allocate_for_capture(weir__ledger *self, const weir__ledger_holder *host,
                                  uintptr_t ptr, size_t bytes)

@@ -76,6 +76,25 @@ void weir__ledger_memory_begin(weir__ledger *ledger, const weir__ledger_owner *o
                                uint64_t thread, uintptr_t ptr, size_t bytes);
 void weir__ledger_memory_end(weir__ledger *ledger, uint64_t thread, uintptr_t ptr);
 
+/* A pool of the device's own draws memory, returns it, and in between hands out parts
+ * of it on stream `id` and takes them back there. Whatever the pool makes wait for
+ * what, so that bytes can be handed out again, is ordered for these bytes alone: they
+ * begin anew with an access "pool malloc" on that stream, and nobody has learnt
+ * anything. A "pool free" is judged as a write, and what comes after it is a use after
+ * free. It returns the stream's time, for weir__ledger_is_behind to ask about; 0 (which
+ * nobody is ever behind): the ledger is deaf. */
+void weir__ledger_pool_draw(weir__ledger *ledger, const weir__ledger_owner *owner,
+                            uint64_t thread, uintptr_t ptr, size_t bytes);
+void weir__ledger_pool_return(weir__ledger *ledger, uintptr_t ptr);
+void weir__ledger_pool_malloc(weir__ledger *ledger, uint64_t thread, uint64_t id,
+                              uintptr_t ptr, size_t bytes);
+uint64_t weir__ledger_pool_free(weir__ledger *ledger, uint64_t thread, uint64_t id,
+                                uintptr_t ptr, size_t bytes);
+/* Whether what stream `id` has had put on it was behind time `time` of stream `other`,
+ * which may have ended. */
+bool weir__ledger_is_behind(weir__ledger *ledger, uint64_t id, uint64_t other,
+                            uint64_t time);
+
 /* An operation that host thread `thread` puts on stream `id`. `what` is static:
  * "kernel", "copy", "fill". Ranges of memory that was never begun are ignored;
  * ranges that are not out (given back by note_deallocate) are findings: use after

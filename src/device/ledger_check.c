@@ -209,6 +209,57 @@ bool weir__ledger_take_back(weir__ledger *self, const weir__act *act, uintptr_t 
     return true;
 }
 
+/* ---- pools of a device's own ---- */
+
+static bool is_forgotten(void *context, const weir__access *access)
+{
+    (void)context;
+    (void)access;
+    return false;
+}
+
+bool weir__ledger_pool_hold(weir__ledger *self, uintptr_t begin, uintptr_t end)
+{
+    if (!weir__history_cut(&self->history, begin, end))
+        return false;
+    for (weir__piece *piece = weir__history_first(&self->history, begin);
+         piece != NULL && piece->begin < end; piece = piece->next[0])
+        piece->lease = (weir__lease){ .state = WEIR__LEASE_BACK };
+    weir__history_heal(&self->history, begin, end);
+    return true;
+}
+
+bool weir__ledger_pool_renew(weir__ledger *self, const weir__act *act, uintptr_t begin,
+                             uintptr_t end)
+{
+    if (!weir__history_cut(&self->history, begin, end))
+        return false;
+    for (weir__piece *piece = weir__history_first(&self->history, begin);
+         piece != NULL && piece->begin < end; piece = piece->next[0]) {
+        piece->lease = (weir__lease){ .state = WEIR__LEASE_RAW };
+        weir__piece_filter(&self->history, piece, is_forgotten, NULL);
+        if (!enter(self, act, piece, true))
+            return false;
+    }
+    weir__history_heal(&self->history, begin, end);
+    return true;
+}
+
+bool weir__ledger_pool_take_back(weir__ledger *self, const weir__act *act,
+                                 uintptr_t begin, uintptr_t end)
+{
+    if (!weir__history_cut(&self->history, begin, end))
+        return false;
+    for (weir__piece *piece = weir__history_first(&self->history, begin);
+         piece != NULL && piece->begin < end; piece = piece->next[0]) {
+        piece->lease = (weir__lease){ .state = WEIR__LEASE_BACK, .since = act->epoch };
+        if (!judge_races(self, act, piece, true) || !enter(self, act, piece, true))
+            return false;
+    }
+    weir__history_heal(&self->history, begin, end);
+    return true;
+}
+
 bool weir__ledger_end_memory(weir__ledger *self, const weir__act *act, uintptr_t begin,
                              uintptr_t end)
 {

@@ -1,0 +1,256 @@
+/* emulated_host.c - memory of the host's that an emulated device knows: ordinary,
+ * managed, pinned, drawn by a pool, or the caller's own and registered.
+ *
+ * All of it can be touched where it is. What sets the kinds apart is who may take it
+ * back, and that no byte is known twice: not by one device, and not by two. So there is
+ * one tree for the process, under a lock of its own, which is a leaf. */
+#include <stdlib.h>
+
+#include "device/emulated.h"
+
+#define GRANULE   ((size_t)512)
+#define PAGE      ((size_t)4096)
+#define BYTES_MAX (SIZE_MAX >> 17) /* 128 TiB: what a process can address */
+
+typedef struct host_block {
+    weir__block block; /* first: what the tree holds */
+    weir__emulated *device;
+    weir__host_kind kind;
+} host_block;
+
+static weir__mutex host_lock = WEIR__MUTEX_INIT(WEIR__RANK_MEMORY);
+static weir__blocks host_blocks; /* guarded by host_lock */
+
+static const char *const kind_names[] = {
+    [WEIR__HOST_ORDINARY] = "host memory",
+    [WEIR__HOST_MANAGED] = "managed memory",
+    [WEIR__HOST_PINNED] = "pinned memory",
+    [WEIR__HOST_REGISTERED] = "registered memory",
+    [WEIR__HOST_POOL] = "memory of a pool",
+};
+
+/* ---- the tree ---- */
+
+/* Any block that has a byte of these; null: none. Under the lock. */
+static host_block *block_over(uintptr_t ptr, size_t bytes)
+{
+    weir__block *last = weir__blocks_at_or_below(&host_blocks, ptr + bytes - 1);
+    return last != NULL && last->ptr + last->bytes > ptr ? (host_block *)last : NULL;
+}
+
+/* Makes the bytes known. On failure they are not. */
+static weir_status block_add(weir__emulated *device, weir__host_kind kind, void *ptr,
+                             size_t bytes)
+{
+    host_block *block = weir__host_alloc(sizeof *block);
+    if (block == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a block's record");
+    *block = (host_block){ .block = { .ptr = (uintptr_t)ptr, .bytes = bytes },
+                           .device = device, .kind = kind };
+    weir__mutex_lock(&host_lock);
+    const host_block *known = block_over((uintptr_t)ptr, bytes);
+    weir__host_kind known_kind = known == NULL ? kind : known->kind;
+    if (known == NULL)
+        weir__blocks_insert(&host_blocks, &block->block);
+    weir__mutex_unlock(&host_lock);
+    if (known == NULL)
+        return WEIR_OK;
+    weir__host_free(block);
+    return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_REGISTERED,
+                             "%zu bytes at %p overlap with %s that a device knows",
+                             bytes, ptr, kind_names[known_kind]);
+}
+
+/* The block of that kind which begins at `ptr`; null: none. */
+static host_block *block_find(const weir__emulated *device, weir__host_kind kind,
+                              const void *ptr)
+{
+    weir__mutex_lock(&host_lock);
+    host_block *block = block_over((uintptr_t)ptr, 1);
+    weir__mutex_unlock(&host_lock);
+    bool is_it = block != NULL && block->device == device && block->kind == kind &&
+                 block->block.ptr == (uintptr_t)ptr;
+    return is_it ? block : NULL;
+}
+
+static void block_remove(host_block *block)
+{
+    void *ptr = (void *)block->block.ptr;
+    weir__mutex_lock(&host_lock);
+    weir__blocks_remove(&host_blocks, &block->block);
+    weir__mutex_unlock(&host_lock);
+    if (block->kind != WEIR__HOST_REGISTERED)
+        free(ptr);
+    weir__host_free(block);
+}
+
+static host_block *block_of_device(const weir__emulated *device)
+{
+    weir__mutex_lock(&host_lock);
+    weir__block *block = weir__blocks_above(&host_blocks, 0);
+    while (block != NULL && ((host_block *)block)->device != device)
+        block = weir__blocks_above(&host_blocks, block->ptr);
+    weir__mutex_unlock(&host_lock);
+    return (host_block *)block;
+}
+
+void weir__host_memory_drop(weir__emulated *device)
+{
+    for (host_block *block; (block = block_of_device(device)) != NULL;)
+        block_remove(block);
+}
+
+/* ---- beginning and ending ---- */
+
+weir_status weir__host_memory_make(weir__emulated *device, weir__host_kind kind,
+                                   size_t bytes, size_t alignment, void **out)
+{
+    if (alignment < GRANULE)
+        alignment = GRANULE;
+    void *ptr = NULL;
+    if (bytes <= BYTES_MAX)
+        ptr = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    if (ptr == NULL)
+        return weir__fail_native(WEIR_OUT_OF_MEMORY, WEIR__NATIVE_OUT_OF_MEMORY,
+                                 "the host has no %zu bytes", bytes);
+    weir_status status = block_add(device, kind, ptr, bytes);
+    if (status != WEIR_OK)
+        free(ptr);
+    else
+        *out = ptr;
+    return status;
+}
+
+void weir__host_memory_end(weir__emulated *device, weir__host_kind kind, void *ptr)
+{
+    host_block *block = block_find(device, kind, ptr);
+    WEIR_CHECK(block != NULL, "host memory ends that never was");
+    block_remove(block);
+}
+
+static weir_status make_locked(weir__emulated *self, weir__host_kind kind, size_t bytes,
+                               size_t alignment, void **out)
+{
+    weir_status status = weir__host_memory_make(self, kind, bytes, alignment, out);
+    if (status == WEIR_OK && self->ledger != NULL)
+        weir__ledger_memory_begin(self->ledger, &self->owner, weir__this_thread(),
+                                  (uintptr_t)*out, bytes);
+    return status;
+}
+
+/* What comes next at these addresses may belong to another device: the ledger must have
+ * heard of the end by then. */
+static weir_status end_locked(weir__emulated *self, weir__host_kind kind, void *ptr,
+                              int32_t native)
+{
+    host_block *block = block_find(self, kind, ptr);
+    if (block == NULL)
+        return weir__fail_native(WEIR_INVALID_ARGUMENT, native,
+                                 "%p is no %s of emulated device %d", ptr,
+                                 kind_names[kind], (int)self->ordinal);
+    if (self->ledger != NULL)
+        weir__ledger_memory_end(self->ledger, weir__this_thread(), (uintptr_t)ptr);
+    block_remove(block);
+    return WEIR_OK;
+}
+
+weir_status weir__managed_free_locked(weir__emulated *device, void *ptr)
+{
+    return end_locked(device, WEIR__HOST_MANAGED, ptr, WEIR__NATIVE_INVALID_VALUE);
+}
+
+/* ---- primitives ---- */
+
+weir_status weir__emulated_host_malloc(void *device, size_t bytes, size_t alignment,
+                                       void **out)
+{
+    weir__emulated *self = device;
+    weir_status status = weir__emulated_begin(self, WEIR__CALL_host_malloc);
+    if (status == WEIR_OK)
+        status = make_locked(self, WEIR__HOST_ORDINARY, bytes, alignment, out);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+weir_status weir__emulated_host_free(void *device, void *ptr)
+{
+    weir__emulated *self = device;
+    weir_status status = weir__emulated_begin(self, WEIR__CALL_host_free);
+    if (status == WEIR_OK)
+        status = end_locked(self, WEIR__HOST_ORDINARY, ptr, WEIR__NATIVE_INVALID_VALUE);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+/* Advice changes where a page lies, and nothing that a program could see here. */
+weir_status weir__emulated_managed_malloc(void *device, size_t bytes,
+                                          const weir_managed_options *options,
+                                          void **out)
+{
+    weir__emulated *self = device;
+    (void)options;
+    weir_status status = weir__emulated_begin(self, WEIR__CALL_managed_malloc);
+    if (status == WEIR_OK)
+        status = make_locked(self, WEIR__HOST_MANAGED, bytes, PAGE, out);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+/* All memory of the host's is at the same address for every device, and in reach. */
+weir_status weir__emulated_pinned_malloc(void *device, size_t bytes, uint32_t flags,
+                                         void **out)
+{
+    weir__emulated *self = device;
+    (void)flags;
+    weir_status status = weir__emulated_begin(self, WEIR__CALL_pinned_malloc);
+    if (status == WEIR_OK)
+        status = make_locked(self, WEIR__HOST_PINNED, bytes, PAGE, out);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+weir_status weir__emulated_pinned_free(void *device, void *ptr)
+{
+    weir__emulated *self = device;
+    weir_status status = weir__emulated_begin(self, WEIR__CALL_pinned_free);
+    if (status == WEIR_OK)
+        status = end_locked(self, WEIR__HOST_PINNED, ptr, WEIR__NATIVE_INVALID_VALUE);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+static weir_status register_locked(weir__emulated *self, void *ptr, size_t bytes)
+{
+    if ((uintptr_t)ptr % PAGE != 0 || bytes % PAGE != 0 ||
+        bytes > UINTPTR_MAX - (uintptr_t)ptr)
+        return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
+                                 "%zu bytes at %p are no whole pages", bytes, ptr);
+    weir_status status = block_add(self, WEIR__HOST_REGISTERED, ptr, bytes);
+    if (status == WEIR_OK && self->ledger != NULL)
+        weir__ledger_memory_begin(self->ledger, &self->owner, weir__this_thread(),
+                                  (uintptr_t)ptr, bytes);
+    return status;
+}
+
+weir_status weir__emulated_host_register(void *device, void *ptr, size_t bytes,
+                                         uint32_t flags)
+{
+    weir__emulated *self = device;
+    (void)flags;
+    weir_status status = weir__emulated_begin(self, WEIR__CALL_host_register);
+    if (status == WEIR_OK)
+        status = register_locked(self, ptr, bytes);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+weir_status weir__emulated_host_unregister(void *device, void *ptr)
+{
+    weir__emulated *self = device;
+    weir_status status = weir__emulated_begin(self, WEIR__CALL_host_unregister);
+    if (status == WEIR_OK)
+        status = end_locked(self, WEIR__HOST_REGISTERED, ptr,
+                            WEIR__NATIVE_NOT_REGISTERED);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}

@@ -1,0 +1,316 @@
+/* emulated_mempool.c - the device's own pools, as a driver has them: made, destroyed,
+ * asked, and the primitives on them. What they are made of: emulated_mempool.h.
+ *
+ * A handle is the address of a living pool of this device, and is looked up before it
+ * is believed. A pool that is destroyed ends when its memory is back and nobody can be
+ * using that any more; until then it lives on without a handle. To give memory back is
+ * an operation of the stream, which can be waited for; to hand it out is none. */
+#include <string.h>
+
+#include "device/emulated_mempool.h"
+
+#define ALL_REUSE (WEIR_ASYNC_REUSE_SAME_STREAM | WEIR_ASYNC_REUSE_EVENTS | \
+                   WEIR_ASYNC_REUSE_OPPORTUNISTIC | WEIR_ASYNC_REUSE_INTERNAL)
+
+/* ---- lives ---- */
+
+static weir_status mempool_find(weir__emulated *device, weir_mempool handle,
+                                weir__mempool **out)
+{
+    weir__mempool *pool = device->mempools;
+    while (pool != NULL && (pool->is_dying || (void *)pool != (void *)handle))
+        pool = pool->next;
+    *out = pool;
+    if (pool == NULL)
+        return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
+                                 "%p is no pool of emulated device %d", (void *)handle,
+                                 (int)device->ordinal);
+    return WEIR_OK;
+}
+
+static void mempool_unlink(weir__mempool *pool)
+{
+    weir__mempool **link = &pool->device->mempools;
+    while (*link != pool)
+        link = &(*link)->next;
+    *link = pool->next;
+}
+
+/* Ends a destroyed pool that has nothing left. */
+static void mempool_end_if_over(weir__mempool *pool)
+{
+    weir__mempool_release(pool, 0);
+    if (pool->reserved_bytes > 0)
+        return;
+    mempool_unlink(pool);
+    weir__host_free(pool);
+}
+
+static void verify(const weir__mempool *pool)
+{
+#ifdef WEIR_TESTING
+    weir__mempool_verify(pool);
+#else
+    (void)pool;
+#endif
+}
+
+void weir__mempools_learn(weir__emulated *device, weir__position waited)
+{
+    for (weir__mempool *pool = device->mempools; pool != NULL;) {
+        weir__mempool *next = pool->next;
+        weir__mempool_learn(pool, waited);
+        weir__mempool_release(pool, pool->options.release_threshold_bytes);
+        verify(pool);
+        if (pool->is_dying)
+            mempool_end_if_over(pool);
+        pool = next;
+    }
+}
+
+void weir__mempools_free(weir__emulated *device)
+{
+    while (device->mempools != NULL) {
+        weir__mempool *pool = device->mempools;
+        device->mempools = pool->next;
+        weir__mempool_forget(pool);
+        weir__host_free(pool);
+    }
+    device->spans_out = (weir__blocks){ .root = NULL };
+}
+
+/* ---- making ---- */
+
+static weir_status options_check(const weir__emulated *device,
+                                 const weir_async_options *options)
+{
+    const uint32_t known = WEIR_ASYNC_HANDLE_POSIX_FD | WEIR_ASYNC_HANDLE_FABRIC;
+    if ((unsigned)options->memory > WEIR_ASYNC_PINNED)
+        return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
+                                 "%d is no memory that a pool could hold",
+                                 (int)options->memory);
+    /* A pool of the host's has handles only if it is on a node of the host's. */
+    bool has_handles = options->memory == WEIR_ASYNC_DEVICE ||
+                       (options->memory == WEIR_ASYNC_PINNED && options->on_numa_node);
+    if ((options->handle_types & ~known) != 0 ||
+        (options->handle_types != 0 && !has_handles))
+        return weir__fail_native(WEIR_NOT_SUPPORTED, WEIR__NATIVE_NOT_SUPPORTED,
+                                 "emulated device %d has no such pools with handles of "
+                                 "types %#x", (int)device->ordinal,
+                                 (unsigned)options->handle_types);
+    return WEIR_OK;
+}
+
+static weir_status mempool_make(weir__emulated *device,
+                                const weir_async_options *options, weir__mempool **out)
+{
+    weir_status status = options_check(device, options);
+    if (status != WEIR_OK)
+        return status;
+    weir__mempool *pool = weir__host_alloc(sizeof *pool);
+    if (pool == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
+    *pool = (weir__mempool){ .device = device, .options = *options,
+                             .next = device->mempools };
+    device->mempools = pool;
+    *out = pool;
+    return WEIR_OK;
+}
+
+static weir_status default_find(weir__emulated *device, weir_async_memory memory,
+                                weir__mempool **out)
+{
+    const weir_async_options options = { .struct_size = sizeof options,
+                                         .memory = memory, .reuse = ALL_REUSE };
+    for (weir__mempool *pool = device->mempools; pool != NULL; pool = pool->next) {
+        if (pool->is_default && pool->options.memory == memory) {
+            *out = pool;
+            return WEIR_OK;
+        }
+    }
+    weir_status status = mempool_make(device, &options, out);
+    if (status == WEIR_OK)
+        (*out)->is_default = true;
+    return status;
+}
+
+weir_status weir__emulated_mempool_create(void *device,
+                                          const weir_async_options *options,
+                                          weir_mempool *out)
+{
+    weir__emulated *self = device;
+    weir__mempool *pool = NULL;
+    weir_status status = weir__emulated_begin(self, WEIR__CALL_mempool_create);
+    if (status == WEIR_OK)
+        status = mempool_make(self, options, &pool);
+    if (status == WEIR_OK)
+        *out = (weir_mempool)(void *)pool;
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+weir_status weir__emulated_mempool_default(void *device, weir_async_memory memory,
+                                           weir_mempool *out)
+{
+    weir__emulated *self = device;
+    weir__mempool *pool = NULL;
+    weir_status status = weir__emulated_begin(self, WEIR__CALL_mempool_default);
+    if (status == WEIR_OK)
+        status = default_find(self, memory, &pool);
+    if (status == WEIR_OK)
+        *out = (weir_mempool)(void *)pool;
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+/* The head of what is about a pool. */
+static weir_status begin_on(weir__emulated *self, weir__call call, weir_mempool handle,
+                            weir__mempool **out)
+{
+    weir_status status = weir__emulated_begin(self, call);
+    return status == WEIR_OK ? mempool_find(self, handle, out) : status;
+}
+
+static weir_status destroy_locked(weir__mempool *pool)
+{
+    if (pool->is_default)
+        return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
+                                 "a default pool of emulated device %d is never "
+                                 "destroyed", (int)pool->device->ordinal);
+    pool->is_dying = true;
+    mempool_end_if_over(pool);
+    return WEIR_OK;
+}
+
+weir_status weir__emulated_mempool_destroy(void *device, weir_mempool pool)
+{
+    weir__emulated *self = device;
+    weir__mempool *found;
+    weir_status status = begin_on(self, WEIR__CALL_mempool_destroy, pool, &found);
+    if (status == WEIR_OK)
+        status = destroy_locked(found);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+/* ---- handing out and taking back ---- */
+
+/* Before memory is handed out or taken back on `queue`. */
+static weir_status admit(weir__queue *queue)
+{
+    weir__branch *taken;
+    if (queue->branch != NULL)
+        return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURE_UNSUPPORTED,
+                                 "pools do not serve a stream that is captured");
+    return weir__capture_admit(queue, &taken);
+}
+
+static weir_status malloc_locked(weir__mempool *pool, weir_stream stream, size_t bytes,
+                                 void **out)
+{
+    weir__emulated *self = pool->device;
+    weir__queue *queue;
+    weir__span *span;
+    weir_status status = weir__stream_find(self, stream, &queue);
+    if (status == WEIR_OK)
+        status = admit(queue);
+    if (status == WEIR_OK)
+        status = weir__mempool_take(pool, queue, bytes, &span);
+    if (status != WEIR_OK)
+        return status;
+    if (self->ledger != NULL)
+        weir__ledger_pool_malloc(self->ledger, weir__this_thread(), queue->id,
+                                 span->block.ptr, span->block.bytes);
+    verify(pool);
+    *out = (void *)span->block.ptr;
+    return WEIR_OK;
+}
+
+weir_status weir__emulated_mempool_malloc(void *device, weir_mempool pool,
+                                          weir_stream stream, size_t bytes, void **out)
+{
+    weir__emulated *self = device;
+    weir__mempool *found;
+    weir_status status = begin_on(self, WEIR__CALL_mempool_malloc, pool, &found);
+    if (status == WEIR_OK)
+        status = malloc_locked(found, stream, bytes, out);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+static weir_status span_find(weir__emulated *self, const void *ptr, weir__span **out)
+{
+    weir__block *block = weir__blocks_at_or_below(&self->spans_out, (uintptr_t)ptr);
+    *out = (weir__span *)block;
+    if (block == NULL || block->ptr != (uintptr_t)ptr)
+        return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
+                                 "%p is out from no pool of emulated device %d", ptr,
+                                 (int)self->ordinal);
+    return WEIR_OK;
+}
+
+static weir_status free_locked(weir__emulated *self, weir_stream stream, void *ptr)
+{
+    static const weir__work marker = { .kind = WEIR__WORK_MARKER };
+    weir__queue *queue;
+    weir__span *span;
+    weir_status status = span_find(self, ptr, &span);
+    if (status == WEIR_OK)
+        status = weir__stream_find(self, stream, &queue);
+    if (status == WEIR_OK)
+        status = admit(queue);
+    if (status == WEIR_OK)
+        status = weir__queue_put(queue, &marker, 0, NULL, NULL);
+    if (status != WEIR_OK)
+        return status;
+
+    weir__mempool *pool = span->chunk->pool;
+    uint64_t time = 0;
+    if (self->ledger != NULL)
+        time = weir__ledger_pool_free(self->ledger, weir__this_thread(), queue->id,
+                                      span->block.ptr, span->block.bytes);
+    weir__mempool_give(span, queue, time);
+    verify(pool);
+    if (pool->is_dying)
+        mempool_end_if_over(pool);
+    return WEIR_OK;
+}
+
+weir_status weir__emulated_mempool_free(void *device, weir_stream stream, void *ptr)
+{
+    weir__emulated *self = device;
+    weir_status status = weir__emulated_begin(self, WEIR__CALL_mempool_free);
+    if (status == WEIR_OK)
+        status = free_locked(self, stream, ptr);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+/* ---- trimming and asking ---- */
+
+weir_status weir__emulated_mempool_trim(void *device, weir_mempool pool,
+                                        size_t keep_bytes)
+{
+    weir__emulated *self = device;
+    weir__mempool *found;
+    weir_status status = begin_on(self, WEIR__CALL_mempool_trim, pool, &found);
+    if (status == WEIR_OK) {
+        weir__mempool_release(found, keep_bytes);
+        verify(found);
+    }
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+weir_status weir__emulated_mempool_get_state(void *device, weir_mempool pool,
+                                             weir__mempool_state *out)
+{
+    weir__emulated *self = device;
+    weir__mempool *found;
+    weir_status status = begin_on(self, WEIR__CALL_mempool_get_state, pool, &found);
+    if (status == WEIR_OK)
+        *out = (weir__mempool_state){ .reserved_bytes = found->reserved_bytes,
+                                      .used_bytes = found->used_bytes };
+    weir__mutex_unlock(&self->lock);
+    return status;
+}

@@ -1,0 +1,477 @@
+/* emulated_mempool_spans.c - the chunks of a device's pool, and what of them is handed
+ * out again for which stream.
+ *
+ * What is free serves a stream in these ways, as the pool's options allow:
+ *   - it is behind nothing, or was given back on that stream itself
+ *   - events: the stream is behind where it was given back; the ledger knows, and
+ *     without one this never applies
+ *   - opportunistic: what it is behind happens to be done
+ *   - internal, rather than to draw more: the stream is made to wait, for one other
+ * Neighbours serve together. Where several places serve, the seed picks one, for on a
+ * real device too nobody can tell which it will be. */
+#include <string.h>
+
+#include "device/emulated_mempool.h"
+
+#define GRANULE    ((size_t)512)
+#define PAGE       ((size_t)4096)
+#define CHUNKS_MAX (SIZE_MAX >> 17)
+#define PLACES_MAX 4 /* that the seed picks from */
+#ifdef WEIR_TESTING  /* small, so that pools draw often */
+#define CHUNK_BYTES ((size_t)64 << 10)
+#else
+#define CHUNK_BYTES ((size_t)2 << 20)
+#endif
+
+/* ---- spans ---- */
+
+/* It is behind nothing from now on. */
+static void span_clear(weir__span *span)
+{
+    if (span->freed.queue == NULL)
+        return;
+    weir__queue_unref(span->freed.queue);
+    span->freed = (weir__position){ .queue = NULL };
+    span->freed_time = 0;
+    span->chunk->pending--;
+}
+
+static void span_link(weir__span *span, weir__span *before)
+{
+    span->before = before;
+    span->after = before->after;
+    if (before->after != NULL)
+        before->after->before = span;
+    before->after = span;
+}
+
+/* Takes the second of two neighbours out of the list, and frees its record. */
+static void span_swallow(weir__span *first, weir__span *second)
+{
+    first->block.bytes += second->block.bytes;
+    first->after = second->after;
+    if (second->after != NULL)
+        second->after->before = first;
+    weir__host_free(second);
+}
+
+static bool is_mergeable(const weir__span *first, const weir__span *second)
+{
+    return first != NULL && second != NULL && first->block.is_free &&
+           second->block.is_free && first->freed.queue == second->freed.queue;
+}
+
+/* Two free neighbours behind the same queue are one, behind the later of both. */
+static void span_merge(weir__span *first, weir__span *second)
+{
+    if (second->freed.position > first->freed.position) {
+        first->freed.position = second->freed.position;
+        first->freed.issue = second->freed.issue;
+        first->freed_time = second->freed_time;
+    }
+    span_clear(second);
+    span_swallow(first, second);
+}
+
+static void span_settle(weir__span *span)
+{
+    if (is_mergeable(span, span->after))
+        span_merge(span, span->after);
+    if (is_mergeable(span->before, span))
+        span_merge(span->before, span);
+}
+
+/* ---- chunks ---- */
+
+static weir_status memory_draw(const weir__mempool *pool, size_t bytes, void **out)
+{
+    weir__emulated *device = pool->device;
+    if (pool->options.memory == WEIR_ASYNC_DEVICE)
+        return weir__arena_malloc(device->arena, bytes, out);
+    return weir__host_memory_make(device, WEIR__HOST_POOL, bytes, PAGE, out);
+}
+
+static void memory_return(const weir__mempool *pool, void *ptr)
+{
+    weir__emulated *device = pool->device;
+    if (pool->options.memory != WEIR_ASYNC_DEVICE)
+        weir__host_memory_end(device, WEIR__HOST_POOL, ptr);
+    else if (weir__arena_free(device->arena, ptr) != WEIR_OK)
+        WEIR_CHECK(false, "a chunk that the device does not know");
+}
+
+static weir_status fail_max(const weir__mempool *pool, size_t bytes)
+{
+    return weir__fail_native(WEIR_OUT_OF_MEMORY, WEIR__NATIVE_OUT_OF_MEMORY,
+                             "a pool of emulated device %d has no %zu bytes: it has "
+                             "reserved %llu and may reserve %zu",
+                             (int)pool->device->ordinal, bytes,
+                             (unsigned long long)pool->reserved_bytes,
+                             pool->options.max_bytes);
+}
+
+/* Draws memory for a chunk with room for `needed`: *bytes, as many as are usual where
+ * the pool's bound allows them. */
+static weir_status chunk_draw(const weir__mempool *pool, size_t needed, size_t *bytes,
+                              void **out)
+{
+    *bytes = (needed + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
+    if (pool->options.max_bytes != 0) {
+        size_t left = pool->options.max_bytes - (size_t)pool->reserved_bytes;
+        if (left < needed)
+            return fail_max(pool, needed);
+        if (*bytes > left)
+            *bytes = left / GRANULE * GRANULE;
+    }
+    return memory_draw(pool, *bytes, out);
+}
+
+/* The same, if need be with what the pool has for nothing. */
+static weir_status chunk_draw_or_swap(weir__mempool *pool, size_t needed,
+                                      size_t *bytes, void **out)
+{
+    weir_status status = chunk_draw(pool, needed, bytes, out);
+    if (status != WEIR_OUT_OF_MEMORY)
+        return status;
+    weir__mempool_release(pool, 0);
+    return chunk_draw(pool, needed, bytes, out);
+}
+
+/* A chunk with room for `needed`, all of it free behind nothing. */
+static weir_status chunk_make(weir__mempool *pool, size_t needed, weir__span **out)
+{
+    void *ptr = NULL;
+    size_t bytes = 0;
+    weir__span *span = weir__host_alloc(sizeof *span);
+    weir__chunk *chunk = weir__host_alloc(sizeof *chunk);
+    weir_status status =
+        span == NULL || chunk == NULL
+            ? weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool's records")
+            : chunk_draw_or_swap(pool, needed, &bytes, &ptr);
+    if (status != WEIR_OK) {
+        weir__host_free(span);
+        weir__host_free(chunk);
+        return status;
+    }
+    *span = (weir__span){ .block = { .ptr = (uintptr_t)ptr, .bytes = bytes,
+                                     .is_free = true }, .chunk = chunk };
+    *chunk = (weir__chunk){ .pool = pool, .ptr = ptr, .bytes = bytes,
+                            .free_bytes = bytes, .first = span,
+                            .next = pool->chunks };
+    pool->chunks = chunk;
+    pool->reserved_bytes += bytes;
+    weir__emulated *device = pool->device;
+    if (device->ledger != NULL)
+        weir__ledger_pool_draw(device->ledger, &device->owner, weir__this_thread(),
+                               (uintptr_t)ptr, bytes);
+    *out = span;
+    return WEIR_OK;
+}
+
+/* Frees the records of a chunk. */
+static void chunk_forget(weir__chunk *chunk)
+{
+    for (weir__span *span = chunk->first; span != NULL;) {
+        weir__span *after = span->after;
+        span_clear(span);
+        weir__host_free(span);
+        span = after;
+    }
+    weir__host_free(chunk);
+}
+
+static bool chunk_is_done(const weir__chunk *chunk)
+{
+    if (chunk->free_bytes < chunk->bytes)
+        return false;
+    for (const weir__span *span = chunk->first; span != NULL; span = span->after) {
+        if (span->freed.queue != NULL &&
+            !weir__position_is_done(chunk->pool->device, span->freed))
+            return false;
+    }
+    return true;
+}
+
+void weir__mempool_release(weir__mempool *pool, uint64_t keep_bytes)
+{
+    weir__emulated *device = pool->device;
+    weir__chunk **link = &pool->chunks;
+    while (*link != NULL && pool->reserved_bytes > keep_bytes) {
+        weir__chunk *chunk = *link;
+        if (!chunk_is_done(chunk)) {
+            link = &chunk->next;
+            continue;
+        }
+        *link = chunk->next;
+        pool->reserved_bytes -= chunk->bytes;
+        if (device->ledger != NULL)
+            weir__ledger_pool_return(device->ledger, (uintptr_t)chunk->ptr);
+        memory_return(pool, chunk->ptr);
+        chunk_forget(chunk);
+    }
+}
+
+void weir__mempool_forget(weir__mempool *pool)
+{
+    while (pool->chunks != NULL) {
+        weir__chunk *chunk = pool->chunks;
+        pool->chunks = chunk->next;
+        if (pool->options.memory != WEIR_ASYNC_DEVICE) /* else it ends with the arena */
+            memory_return(pool, chunk->ptr);
+        chunk_forget(chunk);
+    }
+}
+
+static bool is_covered(const weir__mempool *pool, const weir__span *span,
+                       weir__position waited)
+{
+    if (span->freed.queue == NULL)
+        return false;
+    if (waited.queue != NULL)
+        return span->freed.queue == waited.queue &&
+               span->freed.position <= waited.position;
+    return span->freed.issue <= waited.issue &&
+           weir__position_is_done(pool->device, span->freed);
+}
+
+void weir__mempool_learn(weir__mempool *pool, weir__position waited)
+{
+    for (weir__chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->next) {
+        weir__span *span = chunk->pending > 0 ? chunk->first : NULL;
+        for (; span != NULL; span = span->after) {
+            if (!is_covered(pool, span, waited))
+                continue;
+            span_clear(span);
+            while (is_mergeable(span, span->after))
+                span_merge(span, span->after);
+            if (is_mergeable(span->before, span)) {
+                span = span->before;
+                span_merge(span, span->after);
+            }
+        }
+    }
+}
+
+/* ---- what serves ---- */
+
+/* Free neighbours that serve together, and what to wait for first (null: nothing). */
+typedef struct place {
+    weir__span *first;
+    weir__span *last;
+    weir__position wait;
+} place;
+
+static bool serves_at_once(const weir__mempool *pool, const weir__span *span,
+                           const weir__queue *queue)
+{
+    const weir__emulated *device = pool->device;
+    const weir__position *freed = &span->freed;
+    uint32_t reuse = pool->options.reuse;
+    if (freed->queue == NULL || freed->queue == queue)
+        return true;
+    if ((reuse & WEIR_ASYNC_REUSE_EVENTS) != 0 && device->ledger != NULL &&
+        weir__ledger_is_behind(device->ledger, queue->id, freed->queue->id,
+                               span->freed_time))
+        return true;
+    return (reuse & WEIR_ASYNC_REUSE_OPPORTUNISTIC) != 0 &&
+           weir__position_is_done(pool->device, *freed);
+}
+
+/* Whether `span` can be part of `found`, if need be by a wait. */
+static bool place_add(place *found, const weir__mempool *pool, weir__span *span,
+                      const weir__queue *queue, bool may_wait)
+{
+    const weir__position *freed = &span->freed;
+    if (!span->block.is_free)
+        return false;
+    if (!serves_at_once(pool, span, queue)) {
+        bool waits_for_one = found->wait.queue == NULL ||
+                             found->wait.queue == freed->queue;
+        if (!may_wait || !waits_for_one)
+            return false;
+        if (found->wait.queue == NULL || found->wait.position < freed->position)
+            found->wait = *freed;
+    }
+    found->last = span;
+    return true;
+}
+
+/* Whether from `first` on there is room. */
+static bool place_find(const weir__mempool *pool, weir__span *first,
+                       const weir__queue *queue, size_t bytes, bool may_wait,
+                       place *out)
+{
+    *out = (place){ .first = first };
+    size_t room = 0;
+    for (weir__span *span = first; span != NULL; span = span->after) {
+        if (!place_add(out, pool, span, queue, may_wait))
+            return false;
+        room += span->block.bytes;
+        if (room >= bytes)
+            return true;
+    }
+    return false;
+}
+
+/* Finds at most PLACES_MAX that do not overlap. */
+static uint32_t places_find(const weir__mempool *pool, const weir__queue *queue,
+                            size_t bytes, bool may_wait, place found[PLACES_MAX])
+{
+    uint32_t count = 0;
+    for (weir__chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->next) {
+        weir__span *span = chunk->free_bytes >= bytes ? chunk->first : NULL;
+        for (; span != NULL; span = span->after) {
+            if (!place_find(pool, span, queue, bytes, may_wait, &found[count]))
+                continue;
+            span = found[count].last;
+            if (++count == PLACES_MAX)
+                return count;
+        }
+    }
+    return count;
+}
+
+static bool place_choose(const weir__mempool *pool, const weir__queue *queue,
+                         size_t bytes, bool may_wait, place *out)
+{
+    weir__emulated *device = pool->device;
+    place found[PLACES_MAX];
+    uint32_t count = places_find(pool, queue, bytes, may_wait, found);
+    if (count == 0)
+        return false;
+    bool by_seed = count > 1 && device->options.scheduler != WEIR_EMULATED_NO_WORK;
+    *out = found[by_seed ? weir__emulated_choose(device, count) : 0];
+    return true;
+}
+
+/* The stream waits, as it would for an event. */
+static weir_status place_wait(const place *chosen, weir__queue *queue)
+{
+    static const weir__work marker = { .kind = WEIR__WORK_MARKER };
+    if (chosen->wait.queue == NULL)
+        return WEIR_OK;
+    return weir__queue_put(queue, &marker, 0, &chosen->wait, NULL);
+}
+
+static weir_status place_make(weir__mempool *pool, weir__queue *queue, size_t bytes,
+                              place *out)
+{
+    if (place_choose(pool, queue, bytes, false, out))
+        return WEIR_OK;
+    if ((pool->options.reuse & WEIR_ASYNC_REUSE_INTERNAL) != 0 &&
+        place_choose(pool, queue, bytes, true, out))
+        return place_wait(out, queue);
+    *out = (place){ .first = NULL };
+    weir_status status = chunk_make(pool, bytes, &out->first);
+    out->last = out->first;
+    return status;
+}
+
+/* Cuts `bytes` out of the place, as one span; what is over stays as it was, in the
+ * record `rest`. */
+static weir__span *place_cut(const place *from, size_t bytes, weir__span *rest)
+{
+    weir__span *span = from->first;
+    size_t room = 0;
+    for (const weir__span *each = span; each != from->last; each = each->after)
+        room += each->block.bytes;
+    size_t needed = bytes - room; /* of the last */
+    if (from->last->block.bytes == needed) {
+        weir__host_free(rest);
+    } else {
+        *rest = (weir__span){ .chunk = span->chunk,
+                              .block = { .ptr = from->last->block.ptr + needed,
+                                         .bytes = from->last->block.bytes - needed,
+                                         .is_free = true },
+                              .freed = from->last->freed,
+                              .freed_time = from->last->freed_time };
+        span_link(rest, from->last);
+        from->last->block.bytes = needed;
+        if (rest->freed.queue != NULL) {
+            weir__queue_ref(rest->freed.queue);
+            span->chunk->pending++;
+        }
+    }
+    span_clear(span);
+    while (span->block.bytes < bytes) {
+        span_clear(span->after);
+        span_swallow(span, span->after);
+    }
+    WEIR_ASSERT(span->block.bytes == bytes, "a place was cut badly");
+    return span;
+}
+
+weir_status weir__mempool_take(weir__mempool *pool, weir__queue *queue, size_t bytes,
+                               weir__span **out)
+{
+    if (bytes > CHUNKS_MAX)
+        return fail_max(pool, bytes);
+    size_t rounded = (bytes + GRANULE - 1) / GRANULE * GRANULE;
+    weir__span *rest = weir__host_alloc(sizeof *rest);
+    if (rest == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool's records");
+    place chosen;
+    weir_status status = place_make(pool, queue, rounded, &chosen);
+    if (status != WEIR_OK) {
+        weir__host_free(rest);
+        return status;
+    }
+    weir__span *span = place_cut(&chosen, rounded, rest);
+    span->block.is_free = false;
+    span->chunk->free_bytes -= rounded;
+    pool->used_bytes += rounded;
+    weir__blocks_insert(&pool->device->spans_out, &span->block);
+    *out = span;
+    return WEIR_OK;
+}
+
+void weir__mempool_give(weir__span *span, weir__queue *queue, uint64_t time)
+{
+    weir__chunk *chunk = span->chunk;
+    weir__mempool *pool = chunk->pool;
+    weir__blocks_remove(&pool->device->spans_out, &span->block);
+    span->block.is_free = true;
+    span->freed = weir__queue_position(weir__queue_ref(queue));
+    span->freed_time = time;
+    chunk->pending++;
+    chunk->free_bytes += span->block.bytes;
+    pool->used_bytes -= span->block.bytes;
+    span_settle(span);
+}
+
+/* ---- soundness ---- */
+
+static void chunk_verify(const weir__chunk *chunk)
+{
+    uintptr_t at = (uintptr_t)chunk->ptr;
+    size_t free_bytes = 0, pending = 0;
+    const weir__span *before = NULL;
+    for (const weir__span *span = chunk->first; span != NULL; span = span->after) {
+        WEIR_CHECK(span->chunk == chunk && span->before == before, "a lost span");
+        WEIR_CHECK(span->block.ptr == at && span->block.bytes > 0, "a gap in a chunk");
+        WEIR_CHECK(span->block.is_free || span->freed.queue == NULL,
+                   "what is out is still behind something");
+        WEIR_CHECK(!is_mergeable(before, span), "two neighbours are one");
+        at += span->block.bytes;
+        free_bytes += span->block.is_free ? span->block.bytes : 0;
+        pending += span->freed.queue != NULL;
+        before = span;
+    }
+    WEIR_CHECK(at == (uintptr_t)chunk->ptr + chunk->bytes, "a chunk is not covered");
+    WEIR_CHECK(free_bytes == chunk->free_bytes && pending == chunk->pending,
+               "a chunk is miscounted");
+}
+
+void weir__mempool_verify(const weir__mempool *pool)
+{
+    uint64_t reserved = 0, used = 0;
+    for (const weir__chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->next) {
+        chunk_verify(chunk);
+        reserved += chunk->bytes;
+        used += chunk->bytes - chunk->free_bytes;
+    }
+    WEIR_CHECK(reserved == pool->reserved_bytes && used == pool->used_bytes,
+               "a pool is miscounted");
+    WEIR_CHECK(pool->options.max_bytes == 0 || reserved <= pool->options.max_bytes,
+               "a pool outgrew its bound");
+}
