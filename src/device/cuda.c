@@ -94,26 +94,52 @@ weir_status weir__cuda_enter(weir__cuda *self)
                                    "cuCtxPushCurrent");
 }
 
+/* `result` is of what puts the thread back as it was. */
+static weir_status judge_restored(weir__cuda *self, cudaError_t result,
+                                  const char *call)
+{
+    if (result == cudaSuccess)
+        return WEIR_OK;
+    (void)cudaGetLastError();
+    return weir__cuda_fail(self, WEIR_DEVICE_LOST, (int32_t)result,
+                           "%s on cuda:%d answered %s (%d): the thread is not as it "
+                           "was",
+                           call, (int)self->ordinal, cudaGetErrorName(result),
+                           (int)result);
+}
+
 weir_status weir__cuda_leave(weir__cuda *self, weir__cuda_call kind, cudaError_t error,
                              const char *call)
 {
     CUcontext popped;
-    CUresult result = self->driver.context_pop(&popped);
-    if (error == cudaSuccess)
-        return weir__cuda_judge_driver(self, result, "cuCtxPopCurrent");
-    return weir__cuda_judge(self, kind, error, call);
+    weir_status status = weir__cuda_judge(self, kind, error, call);
+    weir_status restored = judge_restored(
+        self, (cudaError_t)self->driver.context_pop(&popped), "cuCtxPopCurrent");
+    return restored != WEIR_OK ? restored : status;
 }
 
-cudaError_t weir__cuda_relax(enum cudaStreamCaptureMode *mode)
+weir_status weir__cuda_enter_cold(weir__cuda *self, enum cudaStreamCaptureMode *mode)
 {
+    weir_status status = weir__cuda_enter(self);
+    if (status != WEIR_OK)
+        return status;
     *mode = cudaStreamCaptureModeRelaxed;
-    return cudaThreadExchangeStreamCaptureMode(mode);
+    cudaError_t error = cudaThreadExchangeStreamCaptureMode(mode);
+    if (error == cudaSuccess)
+        return WEIR_OK;
+    return weir__cuda_leave(self, WEIR__CUDA_WORK, error,
+                            "cudaThreadExchangeStreamCaptureMode");
 }
 
-cudaError_t weir__cuda_unrelax(enum cudaStreamCaptureMode mode, cudaError_t error)
+weir_status weir__cuda_leave_cold(weir__cuda *self, enum cudaStreamCaptureMode mode,
+                                  weir__cuda_call kind, cudaError_t error,
+                                  const char *call)
 {
     cudaError_t back = cudaThreadExchangeStreamCaptureMode(&mode);
-    return error == cudaSuccess ? back : error;
+    weir_status status = weir__cuda_leave(self, kind, error, call);
+    weir_status restored = judge_restored(self, back,
+                                          "cudaThreadExchangeStreamCaptureMode");
+    return restored != WEIR_OK ? restored : status;
 }
 
 /* ---- streams ---- */

@@ -71,14 +71,17 @@ weir_status weir__cuda_fail(weir__cuda *self, weir_status status, int32_t native
                             const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* In front of a call, and after it: the judged `error`. Whose context or capture mode
+ * cannot be put back has no device any more (DEVICE_LOST). */
 weir_status weir__cuda_enter(weir__cuda *self);
-/* Returns the judged `error`. */
 weir_status weir__cuda_leave(weir__cuda *self, weir__cuda_call kind, cudaError_t error,
                              const char *call);
 
-/* Relaxes the thread's capture mode; puts it back. In between enter and leave. */
-cudaError_t weir__cuda_relax(enum cudaStreamCaptureMode *mode);
-cudaError_t weir__cuda_unrelax(enum cudaStreamCaptureMode mode, cudaError_t error);
+/* The same around a call that a capture in progress would forbid. */
+weir_status weir__cuda_enter_cold(weir__cuda *self, enum cudaStreamCaptureMode *mode);
+weir_status weir__cuda_leave_cold(weir__cuda *self, enum cudaStreamCaptureMode mode,
+                                  weir__cuda_call kind, cudaError_t error,
+                                  const char *call);
 
 /* The whole of a primitive that is one call; `self` is the device in it. */
 #define WEIR__CUDA_DO(self, kind, call)                                          \
@@ -89,17 +92,13 @@ cudaError_t weir__cuda_unrelax(enum cudaStreamCaptureMode mode, cudaError_t erro
         return weir__cuda_leave(self, kind, call, #call);                        \
     } while (0)
 
-/* The same for a call that a capture in progress would forbid. */
 #define WEIR__CUDA_DO_COLD(self, kind, call)                                     \
     do {                                                                         \
         enum cudaStreamCaptureMode mode;                                         \
-        weir_status entered = weir__cuda_enter(self);                            \
+        weir_status entered = weir__cuda_enter_cold(self, &mode);                \
         if (entered != WEIR_OK)                                                  \
             return entered;                                                      \
-        cudaError_t error = weir__cuda_relax(&mode);                             \
-        if (error == cudaSuccess)                                                \
-            error = weir__cuda_unrelax(mode, call);                              \
-        return weir__cuda_leave(self, kind, error, #call);                       \
+        return weir__cuda_leave_cold(self, mode, kind, call, #call);             \
     } while (0)
 
 /* ---- cuda.c and cuda_open.c ---- */
