@@ -272,8 +272,8 @@ static weir_status kind_find(const weir__spec_reader *reader, weir__spec_token n
                              const weir__spec_kind **out)
 {
     name_list names = { .used = 0 };
-    for (size_t i = 0; i < weir__spec_kind_count; i++) {
-        *out = &weir__spec_kinds[i];
+    for (size_t i = 0; i < reader->table->count; i++) {
+        *out = &reader->table->kinds[i];
         if (weir__spec_token_is(reader, name, (*out)->name)) {
             if ((*out)->only_from == NULL)
                 return WEIR_OK;
@@ -385,8 +385,8 @@ static weir_status chain_make(weir_device *device, weir__spec_reader *reader,
     return WEIR_OK;
 }
 
-weir_status weir_resource_open(weir_device *device, const char *spec,
-                               weir_resource **out)
+weir_status weir__spec_open(const weir__spec_table *table, weir_device *device,
+                            const char *spec, weir_resource **out)
 {
     if (out == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
@@ -398,7 +398,8 @@ weir_status weir_resource_open(weir_device *device, const char *spec,
         return weir__fail(WEIR_INVALID_ARGUMENT, "the %s is null",
                           device == NULL ? "device" : "text that names resources");
 
-    weir__spec_reader reader = { .text = spec, .length = strlen(spec) };
+    weir__spec_reader reader = { .table = table, .text = spec,
+                                 .length = strlen(spec) };
     part scratch;
     chain parts;
     if (reader.length > WEIR_SPEC_LENGTH_MAX)
@@ -408,6 +409,12 @@ weir_status weir_resource_open(weir_device *device, const char *spec,
     if (status != WEIR_OK)
         return status;
     return chain_make(device, &reader, &scratch, &parts, out);
+}
+
+weir_status weir_resource_open(weir_device *device, const char *spec,
+                               weir_resource **out)
+{
+    return weir__spec_open(&weir__spec_table_own, device, spec, out);
 }
 
 /* ---- what there is ---- */
@@ -437,10 +444,10 @@ weir_status weir_spec_kind_get(size_t kind, weir_spec_kind *out)
         status = weir__enter();
     if (status != WEIR_OK)
         return status;
-    if (kind >= weir__spec_kind_count)
+    if (kind >= weir__spec_table_own.count)
         return weir__fail(WEIR_NOT_FOUND, "there are %zu resources, and none has the "
-                          "number %zu", weir__spec_kind_count, kind);
-    const weir__spec_kind *it = &weir__spec_kinds[kind];
+                          "number %zu", weir__spec_table_own.count, kind);
+    const weir__spec_kind *it = &weir__spec_table_own.kinds[kind];
     const weir_spec_kind found = { .struct_size = sizeof found, .name = it->name,
                                    .purpose = it->purpose, .only_from = it->only_from,
                                    .is_leaf = it->is_leaf,
@@ -460,7 +467,7 @@ weir_status weir_spec_option_get(size_t kind, size_t option, weir_spec_option *o
     if (option >= of.option_count)
         return weir__fail(WEIR_NOT_FOUND, "%s has %zu options, and none has the number "
                           "%zu", of.name, of.option_count, option);
-    const weir__spec_option *it = &weir__spec_kinds[kind].options[option];
+    const weir__spec_option *it = &weir__spec_table_own.kinds[kind].options[option];
     const weir_spec_option found = { .struct_size = sizeof found, .name = it->name,
                                      .type = weir__spec_type_name(it->type),
                                      .default_text = it->default_text, .doc = it->doc,

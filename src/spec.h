@@ -64,12 +64,22 @@ typedef struct weir__spec_kind {
 #define WEIR__SPEC_OPTIONS_MAX 32   /* of a resource */
 #define WEIR__SPEC_BLANK_BYTES 256  /* of an options struct */
 
-extern const weir__spec_kind weir__spec_kinds[];
-extern const size_t weir__spec_kind_count;
+typedef struct weir__spec_table {
+    const weir__spec_kind *kinds;
+    size_t count;
+} weir__spec_table;
+
+/* What the library knows. */
+extern const weir__spec_table weir__spec_table_own;
+
+/* weir_resource_open with any table. */
+weir_status weir__spec_open(const weir__spec_table *table, weir_device *device,
+                            const char *spec, weir_resource **out);
 
 /* ---- the text ---- */
 
 typedef struct weir__spec_reader {
+    const weir__spec_table *table;
     const char *text; /* ends in a zero */
     size_t length;    /* WEIR_SPEC_LENGTH_MAX at most */
     size_t at;

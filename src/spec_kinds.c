@@ -87,7 +87,7 @@ static weir_status make_limiting(weir_device *device, weir_resource *upstream,
 
 /* ---- the table: leaves first ---- */
 
-const weir__spec_kind weir__spec_kinds[] = {
+static const weir__spec_kind kinds[] = {
     { .name = "device", .is_leaf = true, .make = make_device,
       .purpose = "memory of the device, one device call each" },
     { .name = "system", .is_leaf = true, .make = make_system,
@@ -106,4 +106,4 @@ const weir__spec_kind weir__spec_kinds[] = {
       .purpose = "counts what passes through" },
 };
 
-const size_t weir__spec_kind_count = COUNT(weir__spec_kinds);
+const weir__spec_table weir__spec_table_own = { kinds, COUNT(kinds) };

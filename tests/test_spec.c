@@ -259,16 +259,17 @@ static void parts_have_a_bound(void **state)
     close_emulated(device);
 }
 
-static void open_survives_every_host_failure(void **state)
+/* Opens `spec` with the first host allocation failing, then the second, until none,
+ * and claims that `calls` of them failed. */
+static void fail_each(weir_device *device, const char *spec, bool lasting,
+                      uint64_t calls)
 {
-    (void)state;
-    weir_device *device = open_stepped(support_seed(18));
     weir_resource *mr = NULL;
     uint64_t failing;
     for (failing = 1; mr == NULL; failing++) {
         size_t live = weir__host_live();
-        weir__host_fail_at(failing, false);
-        weir_status status = weir_resource_open(device, "statistics/device", &mr);
+        weir__host_fail_at(failing, lasting);
+        weir_status status = weir_resource_open(device, spec, &mr);
         weir__host_fail_at(0, false);
         if (status != WEIR_OK) {
             must_answer(WEIR_OUT_OF_HOST_MEMORY, status);
@@ -276,8 +277,31 @@ static void open_survives_every_host_failure(void **state)
             must_equal(weir__host_live(), live);
         }
     }
-    must_equal(failing - 1, 6); /* five fail in turn, then none */
+    must_equal(failing - 2, calls);
     weir_resource_unref(mr);
+}
+
+static void open_survives_every_host_failure(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(18));
+    fail_each(device, "statistics/device", false, 5);
+    fail_each(device, "statistics/device", true, 5);
+    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", false, 7);
+    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", true, 7);
+    close_emulated(device);
+}
+
+/* The text itself costs no host memory. */
+static void reading_needs_no_host_memory(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(19));
+    weir_resource *mr;
+    weir__host_fail_at(1, true);
+    must_answer(WEIR_INVALID_ARGUMENT,
+                weir_resource_open(device, "limiting(1GiB)/pool(x)/device", &mr));
+    weir__host_fail_at(0, false);
     close_emulated(device);
 }
 
@@ -291,6 +315,7 @@ int main(void)
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(parts_have_a_bound),
         cmocka_unit_test(open_survives_every_host_failure),
+        cmocka_unit_test(reading_needs_no_host_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
