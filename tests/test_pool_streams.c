@@ -469,6 +469,34 @@ static void threads_share_without_a_needless_refusal(void **state)
     }
 }
 
+/* An event on the legacy stream would end the capture of a blocking one. */
+static void legacy_stream_leaves_captures_alone(void **state)
+{
+    (void)state;
+    weir_device *device = open_emulated(WEIR_EMULATED_STEPPED, 0);
+    weir_stream a = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream b = make_stream(device, WEIR_STREAM_BLOCKING);
+    weir_resource *mr;
+    size_t captured;
+    void *x, *y;
+    must_ok(weir_resource_open(device, "pool/device", &mr));
+    must_ok(weir_allocate(mr, NULL, 512, WEIR_ALIGNMENT, &x));
+    stamp(device, NULL, x, 512, 1);
+    must_ok(weir_emulated_capture_begin(device, b));
+    must(weir_deallocate(mr, NULL, x, 512, WEIR_ALIGNMENT));
+    must_answer(WEIR_CAPTURING, weir_stream_wait(device, a, NULL));
+    must_answer(WEIR_CAPTURING, weir_stream_wait(device, NULL, a));
+    must_ok(weir_allocate(mr, a, 512, WEIR_ALIGNMENT, &y));
+    must(y != x);
+    must_ok(weir_emulated_capture_end(device, b, &captured));
+    must_equal(captured, 0);
+    must(weir_deallocate(mr, a, y, 512, WEIR_ALIGNMENT));
+    weir_resource_unref(mr);
+    end_stream(device, a);
+    end_stream(device, b);
+    close_emulated(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -489,6 +517,7 @@ int main(void)
         cmocka_unit_test(what_a_capture_has_is_its_own),
         cmocka_unit_test(what_a_capture_has_is_not_flushed),
         cmocka_unit_test(threads_share_without_a_needless_refusal),
+        cmocka_unit_test(legacy_stream_leaves_captures_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

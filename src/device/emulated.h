@@ -357,6 +357,9 @@ weir_status weir__capture_begin(weir__queue *queue);
  * graph is the device's, until weir__graph_destroy; with a null `out` it is forgotten.
  * *captured is how many operations the capture held, or 0. */
 weir_status weir__capture_end(weir__queue *queue, weir__graph **out, size_t *captured);
+/* Whether work put on `queue` would go into a capture, or spoil one: of the legacy
+ * stream it is so while a blocking stream captures. */
+bool weir__capture_has(const weir__queue *queue);
 /* Before something is put on `queue`: *taken is the branch that has to have it instead,
  * or null. */
 weir_status weir__capture_admit(weir__queue *queue, weir__branch **taken);

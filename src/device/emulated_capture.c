@@ -49,15 +49,28 @@ static bool has_blocking(const weir__graph *capture)
     return branch != NULL;
 }
 
-/* An operation on the legacy stream would be a barrier to streams that capture. */
+/* An operation on the legacy stream would be a barrier to streams that capture: the
+ * first of their captures from `capture` on, or null. */
+static weir__graph *next_barred(weir__graph *capture)
+{
+    while (capture != NULL && !has_blocking(capture))
+        capture = capture->next;
+    return capture;
+}
+
 static bool legacy_spoils(weir__emulated *device)
 {
-    bool any = false;
-    for (weir__graph *capture = device->captures; capture; capture = capture->next) {
-        if (has_blocking(capture))
-            any = capture->is_spoilt = true;
-    }
+    weir__graph *capture = next_barred(device->captures);
+    bool any = capture != NULL;
+    for (; capture != NULL; capture = next_barred(capture->next))
+        capture->is_spoilt = true;
     return any;
+}
+
+bool weir__capture_has(const weir__queue *queue)
+{
+    return queue->branch != NULL ||
+           (queue->is_legacy && next_barred(queue->device->captures) != NULL);
 }
 
 weir_status weir__capture_admit(weir__queue *queue, weir__branch **taken)

@@ -233,7 +233,7 @@ weir_status weir__emulated_stream_is_capturing(void *device, weir_stream stream,
     weir__queue *queue;
     weir_status status = begin_on(self, WEIR__CALL_stream_is_capturing, stream, &queue);
     if (status == WEIR_OK)
-        *out = queue->branch != NULL;
+        *out = weir__capture_has(queue);
     weir__mutex_unlock(&self->lock);
     return status;
 }
