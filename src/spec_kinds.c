@@ -5,6 +5,8 @@
 #include "spec.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
+#include "weir/managed.h"
+#include "weir/pinned.h"
 #include "weir/pool.h"
 #include "weir/statistics.h"
 
@@ -26,6 +28,63 @@ static weir_status make_system(weir_device *device, weir_resource *upstream,
     (void)upstream;
     (void)options;
     return weir_system_resource_create(device, out);
+}
+
+/* ---- managed, pinned ---- */
+
+static const weir_managed_options managed_blank = WEIR_MANAGED_OPTIONS_INIT;
+
+static const weir__spec_option managed_options[] = {
+    { .name = "preferred", .type = WEIR__SPEC_WORD,
+      WEIR__SPEC_FIELD(weir_managed_options, preferred), .default_text = "none",
+      WEIR__SPEC_CHOICES("none, device, host", WEIR_MANAGED_ANYWHERE,
+                         WEIR_MANAGED_DEVICE, WEIR_MANAGED_HOST),
+      .doc = "where it should stay; the others reach it there" },
+    { .name = "read_mostly", .type = WEIR__SPEC_BOOLEAN,
+      WEIR__SPEC_FIELD(weir_managed_options, read_mostly), .default_text = "false",
+      .doc = "copies of it may lie in several places" },
+};
+
+static weir_status make_managed(weir_device *device, weir_resource *upstream,
+                                const void *options, weir_resource **out)
+{
+    (void)upstream;
+    return weir_managed_create(device, options, out);
+}
+
+#define ANY_NODE (-1)
+
+typedef struct pinned_values {
+    weir_pinned_options options;
+    int32_t numa;
+} pinned_values;
+
+static const pinned_values pinned_blank = { .options = WEIR_PINNED_OPTIONS_INIT,
+                                            .numa = ANY_NODE };
+
+static const weir__spec_option pinned_options[] = {
+    { .name = "portable", .type = WEIR__SPEC_BOOLEAN,
+      WEIR__SPEC_FIELD(pinned_values, options.portable), .default_text = "false",
+      .doc = "pinned for all devices, not only for this one" },
+    { .name = "mapped", .type = WEIR__SPEC_BOOLEAN,
+      WEIR__SPEC_FIELD(pinned_values, options.mapped), .default_text = "false",
+      .doc = "in the device's address space too, which it mostly is anyway" },
+    { .name = "numa", .type = WEIR__SPEC_INTEGER,
+      WEIR__SPEC_FIELD(pinned_values, numa), .default_text = "any",
+      WEIR__SPEC_CHOICES("any", (uint64_t)ANY_NODE), .least = 0, .most = INT32_MAX,
+      .doc = "the node of the host's that it lies on" },
+};
+
+static weir_status make_pinned(weir_device *device, weir_resource *upstream,
+                               const void *options, weir_resource **out)
+{
+    (void)upstream;
+    pinned_values values = *(const pinned_values *)options;
+    if (values.numa != ANY_NODE) {
+        values.options.on_numa_node = true;
+        values.options.numa_node = values.numa;
+    }
+    return weir_pinned_create(device, &values.options, out);
 }
 
 /* ---- pool ---- */
@@ -92,6 +151,14 @@ static const weir__spec_kind kinds[] = {
       .purpose = "memory of the device, one device call each" },
     { .name = "system", .is_leaf = true, .make = make_system,
       .purpose = "ordinary host memory, where the device can reach it" },
+    { .name = "managed", .is_leaf = true, .make = make_managed,
+      .purpose = "memory that moves between host and device",
+      .blank = &managed_blank, .blank_bytes = sizeof managed_blank,
+      .options = managed_options, .option_count = COUNT(managed_options) },
+    { .name = "pinned", .is_leaf = true, .make = make_pinned,
+      .purpose = "host memory that stays where it is, for fast copies",
+      .blank = &pinned_blank, .blank_bytes = sizeof pinned_blank,
+      .options = pinned_options, .option_count = COUNT(pinned_options) },
     { .name = "callback", .is_leaf = true, .only_from = "weir_callback_create",
       .purpose = "memory from functions of the caller's" },
     { .name = "pool", .make = make_pool,

@@ -89,9 +89,13 @@ static const struct kind {
 } kinds[] = {
     { "device", NULL },
     { "system", NULL },
+    { "managed", NULL },
+    { "pinned", NULL },
     { "callback", make_callback },
     { "pool/device", NULL },
     { "pool/system", NULL },
+    { "pool/managed", NULL },
+    { "pool/pinned", NULL },
     { "pool/pool/device", NULL },
     { "statistics/pool/device", NULL },
     { "limiting over pool/device", make_limiting },

@@ -1,11 +1,12 @@
 /* weir/leaves.h - the resources at the bottom of a chain.
  *
- * What is given back to `device` and `system` is kept, with its point in stream
- * order, until that is done: freeing under running work would be an error, and
- * neither leaf relies on the device's free to wait. What is done is freed by trim,
- * by an allocate that finds more than WEIR_LEAF_KEEP_BYTES kept, and by one that
- * would fail. If that is not enough, and only then, allocate waits on the host for
- * kept memory: these are the leaves that weir/resource.h speaks of.
+ * What is given back to `device` and `system`, to `managed` (weir/managed.h) and
+ * `pinned` (weir/pinned.h) is kept, with its point in stream order, until that is
+ * done: freeing under running work would be an error, and no leaf relies on the
+ * device's free to wait. What is done is freed by trim, by an allocate that finds more
+ * than WEIR_LEAF_KEEP_BYTES kept, and by one that would fail. If that is not enough,
+ * and only then, allocate waits on the host for kept memory: these are the leaves that
+ * weir/resource.h speaks of.
  *
  * A block that comes back behind points of more than four streams still at work is set
  * aside, until a wait for the whole device has passed. */

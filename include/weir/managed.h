@@ -27,8 +27,9 @@ typedef struct weir_managed_options {
 #define WEIR_MANAGED_OPTIONS_INIT                                                \
     { sizeof(weir_managed_options), WEIR_MANAGED_ANYWHERE, false }
 
-/* Creates the leaf. `options` may be null. NOT_SUPPORTED: the device has no managed
- * memory, or takes no such advice. */
+/* Creates the leaf. `options` may be null. Aligned to 256. INVALID_ARGUMENT: the
+ * options have no meaning; *out is null. Where the device has no managed memory, or
+ * takes no such advice, the first allocation answers NOT_SUPPORTED. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_managed_create(weir_device *device, const weir_managed_options *options,
                     weir_resource **out);

@@ -19,15 +19,19 @@ typedef struct weir_pinned_options {
     bool portable;     /* pinned for all devices, not only for this one */
     bool mapped;       /* in the device's address space too; with unified addresses,
                           which every device here has, it is so anyway */
-    bool on_numa_node; /* on that node of the host's */
+    bool on_numa_node; /* on that node of the host's, and no other */
     int32_t numa_node;
 } weir_pinned_options;
 
 #define WEIR_PINNED_OPTIONS_INIT                                                 \
     { sizeof(weir_pinned_options), false, false, false, 0 }
 
-/* Creates the leaf. `options` may be null. NOT_SUPPORTED: the host has no such
- * node. */
+/* Creates the leaf. `options` may be null. Alignment up to 4096.
+ *
+ *   NOT_SUPPORTED      the host has no such node, or lets nobody bind memory to it
+ *   INVALID_ARGUMENT   the options have no meaning
+ *
+ * On failure *out is null. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_pinned_create(weir_device *device, const weir_pinned_options *options,
                    weir_resource **out);
