@@ -3,6 +3,7 @@
  * What is written here as a default is a value that sets what holds without it. Where
  * zero asks a struct for its default, text has a word for that, and zero is refused. */
 #include "spec.h"
+#include "weir/async.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
 #include "weir/managed.h"
@@ -87,6 +88,76 @@ static weir_status make_pinned(weir_device *device, weir_resource *upstream,
     return weir_pinned_create(device, &values.options, out);
 }
 
+/* ---- async ---- */
+
+typedef struct async_values {
+    weir_async_options options;
+    int32_t numa;
+} async_values;
+
+static const async_values async_blank = {
+    .options = { .struct_size = sizeof(weir_async_options),
+                 .release_threshold_bytes = SIZE_MAX },
+    .numa = ANY_NODE
+};
+
+static const weir__spec_option async_options[] = {
+    { .name = "pool", .type = WEIR__SPEC_WORD,
+      WEIR__SPEC_FIELD(async_values, options.pool), .default_text = "own",
+      WEIR__SPEC_CHOICES("own, default", WEIR_ASYNC_OWN, WEIR_ASYNC_DEFAULT),
+      .doc = "which of the driver's pools; the options below are for an own one" },
+    { .name = "memory", .type = WEIR__SPEC_WORD,
+      WEIR__SPEC_FIELD(async_values, options.memory), .default_text = "device",
+      WEIR__SPEC_CHOICES("device, managed, pinned", WEIR_ASYNC_DEVICE,
+                         WEIR_ASYNC_MANAGED, WEIR_ASYNC_PINNED),
+      .doc = "what it hands out" },
+    { .name = "primed", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(async_values, options.primed_bytes), .default_text = "none",
+      WEIR__SPEC_CHOICES("none", 0), .doc = "drawn when it is made" },
+    { .name = "release_threshold", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(async_values, options.release_threshold_bytes),
+      .default_text = "everything", WEIR__SPEC_CHOICES("everything", SIZE_MAX),
+      .doc = "how much it keeps when the host waits" },
+    { .name = "max", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(async_values, options.max_bytes), .default_text = "driver",
+      WEIR__SPEC_CHOICES("driver", 0), .least = 1,
+      .doc = "most to draw; by default what the driver allows" },
+    { .name = "handle_types", .type = WEIR__SPEC_WORDS,
+      WEIR__SPEC_FIELD(async_values, options.handle_types), .default_text = "none",
+      WEIR__SPEC_CHOICES("none, posix_fd, fabric", 0, WEIR_ASYNC_HANDLE_POSIX_FD,
+                         WEIR_ASYNC_HANDLE_FABRIC),
+      .doc = "how its memory can be handed to other processes" },
+    { .name = "reuse", .type = WEIR__SPEC_WORDS,
+      WEIR__SPEC_FIELD(async_values, options.reuse),
+      .default_text = "same_stream+events+opportunistic+internal",
+      WEIR__SPEC_CHOICES("same_stream, events, opportunistic, internal",
+                         WEIR_ASYNC_REUSE_SAME_STREAM, WEIR_ASYNC_REUSE_EVENTS,
+                         WEIR_ASYNC_REUSE_OPPORTUNISTIC, WEIR_ASYNC_REUSE_INTERNAL),
+      .doc = "what of other streams' memory the driver may reuse" },
+    { .name = "numa", .type = WEIR__SPEC_INTEGER,
+      WEIR__SPEC_FIELD(async_values, numa), .default_text = "any",
+      WEIR__SPEC_CHOICES("any", (uint64_t)ANY_NODE), .least = 0, .most = INT32_MAX,
+      .doc = "pinned memory: the node of the host's that it lies on" },
+};
+
+/* In text a threshold of 0 means what it says; in the options that is the default. */
+static weir_status make_async(weir_device *device, weir_resource *upstream,
+                              const void *options, weir_resource **out)
+{
+    (void)upstream;
+    async_values values = *(const async_values *)options;
+    size_t *threshold = &values.options.release_threshold_bytes;
+    if (*threshold == SIZE_MAX)
+        *threshold = 0;
+    else if (*threshold == 0)
+        *threshold = 1;
+    if (values.numa != ANY_NODE) {
+        values.options.on_numa_node = true;
+        values.options.numa_node = values.numa;
+    }
+    return weir_async_create(device, &values.options, out);
+}
+
 /* ---- pool ---- */
 
 static const weir_pool_options pool_blank = WEIR_POOL_OPTIONS_INIT;
@@ -159,6 +230,10 @@ static const weir__spec_kind kinds[] = {
       .purpose = "host memory that stays where it is, for fast copies",
       .blank = &pinned_blank, .blank_bytes = sizeof pinned_blank,
       .options = pinned_options, .option_count = COUNT(pinned_options) },
+    { .name = "async", .is_leaf = true, .make = make_async,
+      .purpose = "memory of the driver's own pools, in stream order",
+      .blank = &async_blank, .blank_bytes = sizeof async_blank,
+      .options = async_options, .option_count = COUNT(async_options) },
     { .name = "callback", .is_leaf = true, .only_from = "weir_callback_create",
       .purpose = "memory from functions of the caller's" },
     { .name = "pool", .make = make_pool,

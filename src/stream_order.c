@@ -464,6 +464,9 @@ static size_t behind_count(const weir__behind *behind)
 static weir__behind *behind_room(weir__order *order, uint64_t t,
                                  const weir__behind *other, size_t *capacity)
 {
+    *capacity = 0;
+    if (t == 0)
+        return NULL; /* nobody is to remember it */
     weir__mutex_lock(&order->lock);
     const weir__clock *taker = weir__clock_find(order, t);
     *capacity = behind_count(other) + 1;

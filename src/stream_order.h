@@ -86,7 +86,8 @@ bool weir__order_can_wait(weir__order *order, uint64_t t, weir__mark mark);
  * once true where may_take is; else it waits on the oldest event that covers the
  * mark, and one is recorded where there is none. CAPTURING, DEVICE_ERROR...: nothing
  * has changed. Never blocks the host. To be called without locks of rank resource
- * and above. */
+ * and above. With t 0 `stream` is one that has no clock, and does not block: it waits,
+ * and nobody remembers. */
 weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
                              weir__mark mark);
 
@@ -97,6 +98,9 @@ weir_status weir__order_sync(weir__order *order, weir__mark mark);
 
 /* Whether `stream` is in a declared capture; makes no device call. */
 bool weir__order_stream_is_captured(weir__order *order, weir_stream stream);
+
+/* Whether any stream is: then the host may not wait for the whole device. */
+bool weir__order_has_captures(weir__order *order);
 
 /* Whether `mark` is in an unreleased capture. */
 bool weir__order_is_captured(weir__order *order, weir__mark mark);

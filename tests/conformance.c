@@ -11,10 +11,7 @@
 #include <string.h>
 
 #include "weir/leaves.h"
-#include "weir/limiting.h"
 #include "weir/logging.h"
-#include "weir/pool.h"
-#include "weir/statistics.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -52,32 +49,11 @@ static weir_resource *make_callback(weir_device *device)
     return mr;
 }
 
-static weir_resource *make_limiting(weir_device *device)
-{
-    weir_resource *below, *mr;
-    must_ok(weir_resource_open(device, "pool/device", &below));
-    must_ok(weir_limiting_create(below, 3 * GIB, &mr));
-    weir_resource_unref(below);
-    return mr;
-}
-
 static weir_resource *make_logging(weir_device *device)
 {
     weir_resource *below, *mr;
     must_ok(weir_resource_open(device, "pool/device", &below));
     must_ok(weir_logging_create(below, "/dev/null", NULL, &mr));
-    weir_resource_unref(below);
-    return mr;
-}
-
-static weir_resource *make_pool_with_initial_size(weir_device *device)
-{
-    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-    options.initial_bytes = 64 * MIB;
-    options.growth_bytes = 8 * MIB;
-    weir_resource *below, *mr;
-    must_ok(weir_device_resource_create(device, &below));
-    must_ok(weir_pool_create(below, &options, &mr));
     weir_resource_unref(below);
     return mr;
 }
@@ -91,16 +67,19 @@ static const struct kind {
     { "system", NULL },
     { "managed", NULL },
     { "pinned", NULL },
+    { "async", NULL },
+    { "async(pool=default)", NULL },
     { "callback", make_callback },
     { "pool/device", NULL },
     { "pool/system", NULL },
     { "pool/managed", NULL },
     { "pool/pinned", NULL },
+    { "pool/async", NULL },
     { "pool/pool/device", NULL },
     { "statistics/pool/device", NULL },
-    { "limiting over pool/device", make_limiting },
+    { "limiting(3GiB)/pool/device", NULL },
     { "logging over pool/device", make_logging },
-    { "pool with an initial size", make_pool_with_initial_size },
+    { "pool(initial=64MiB, growth=8MiB)/device", NULL },
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 

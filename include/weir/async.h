@@ -3,9 +3,22 @@
  *
  * The driver reuses what was freed on the same stream; by its three policies also what
  * was freed on others. Memory that is given back goes to the driver at once, on the
- * stream it is given back on; what belongs to a capture only once that is released. A
- * pool of its own keeps what it has drawn (see release_threshold_bytes); the driver's
- * default, 0, costs milliseconds at each wait of the host. */
+ * stream it is given back on; what comes back behind points, on a stream of the leaf's
+ * own that waits for them. A pool of its own keeps what it has drawn (see
+ * release_threshold_bytes); the driver's default, 0, costs milliseconds at each wait of
+ * the host.
+ *
+ * No driver's call is made on a stream that is captured. Memory for a declared capture
+ * (weir/capture.h) is drawn elsewhere, and the host waits for it; where the driver
+ * reuses what is still in use (WEIR_ASYNC_REUSE_INTERNAL), for that too. What a capture
+ * has had goes to the driver once the capture is released: two blocks with each
+ * allocate, all with trim.
+ *
+ * Statistics: held_bytes is what the pool had reserved when it was asked, for others
+ * too where it is shared; peak_held_bytes the most that it ever answered. Trim gives
+ * back what is free; to know, it waits for all work of the device, but not while a
+ * capture is declared. The end of the leaf waits for nothing: the driver ends the pool
+ * once what was given back is done. */
 #ifndef WEIR_ASYNC_H
 #define WEIR_ASYNC_H
 
@@ -42,16 +55,17 @@ typedef enum weir_async_memory {
 
 /* Zero asks for the default; start from WEIR_ASYNC_OPTIONS_INIT. But for `pool`,
  * `foreign` and `memory`, options are for a pool of its own; with another they are
- * refused. */
+ * refused with INVALID_ARGUMENT, as is what has no meaning. */
 typedef struct weir_async_options {
     size_t struct_size;
     weir_async_pool pool;
     weir_mempool foreign;           /* for WEIR_ASYNC_FOREIGN */
     weir_async_memory memory;       /* for WEIR_ASYNC_FOREIGN: what it hands out */
-    size_t primed_bytes;            /* drawn at creation; default none */
+    size_t primed_bytes;            /* drawn at creation, for whichever stream comes
+                                       first; default none */
     size_t release_threshold_bytes; /* how much the pool keeps when the host waits;
                                        default everything; 1 keeps nothing */
-    size_t max_bytes;               /* default: the driver's */
+    size_t max_bytes;               /* to reserve at most; default: the driver's */
     uint32_t handle_types;          /* WEIR_ASYNC_HANDLE_..., or'ed; default none */
     uint32_t reuse;                 /* WEIR_ASYNC_REUSE_..., or'ed; default all */
     bool on_numa_node;              /* pinned: on that node of the host's */
@@ -62,17 +76,22 @@ typedef struct weir_async_options {
     { sizeof(weir_async_options), WEIR_ASYNC_OWN, NULL, WEIR_ASYNC_DEVICE,       \
       0, 0, 0, 0, 0, false, 0 }
 
-/* Creates the leaf. `options` may be null.
+/* Creates the leaf. `options` may be null. Alignment up to 256. A foreign pool has to
+ * outlive the leaf and its blocks.
  *
- *   NOT_SUPPORTED   the device has no pools, none of that memory, or none with such
- *                   handles
- *   OUT_OF_MEMORY   it cannot be primed with so much */
+ *   NOT_SUPPORTED      the device has no pools, none of that memory, or none with such
+ *                      handles
+ *   OUT_OF_MEMORY      it cannot be primed with so much
+ *   INVALID_ARGUMENT   the options have no meaning
+ *
+ * On failure *out is null. An allocation that would pass max_bytes answers
+ * LIMIT_REACHED. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_async_create(weir_device *device, const weir_async_options *options,
                   weir_resource **out);
 
-/* The pool behind `mr`, which must be an `async`; it belongs to whom it belonged to.
- * INVALID_ARGUMENT: it is none. */
+/* The pool behind `mr`, which must be an `async`; it belongs to whom it belonged to,
+ * and an own one lives as long as `mr`. INVALID_ARGUMENT: it is none. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_async_get_pool(weir_resource *mr, weir_mempool *out);
 
