@@ -204,8 +204,8 @@ class Info(Case):
         run = weir("info", "--resources")
         self.assertEqual((run.returncode, run.stderr), (0, ""))
         for words in (r"^resource = part", r"^part +=", r"^pool/\.\.\. +reuses",
-                      r"^  growth +size +auto +chunks", r"^device +memory",
-                      r"^  limit +size +must be given", r"use weir_callback_create$"):
+                      r"^  growth +size = auto\n +chunks are", r"^device +memory",
+                      r"^  limit +size, must be given\n", r"use weir_callback_create$"):
             self.assertRegex(run.stdout, re.compile(words, re.MULTILINE))
         self.assertLessEqual(max(map(len, run.stdout.split("\n"))), 88)
 
