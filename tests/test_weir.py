@@ -344,6 +344,87 @@ class Replay(Case):
         self.assertEqual(once, again)
 
 
+LOG = "Thread,Time,Action,Pointer,Size,Stream\n"
+LOG_STREAMS = ["0", "0x1", "0x2", "0x55d0c8a2b2c0", "0x55d0c8a2c000"]
+
+
+def random_log(seed, events, extra):
+    """A log as RMM writes it, or with `extra` as Weir does: three threads, default
+    streams and others, frees on any of them; some calls fail, some are for nothing."""
+    draw = random.Random(seed)
+    lines, live = [], {}
+    header = LOG[:-1] + ",Device,Alignment,Sequence\n" if extra else LOG
+    def add(action, pointer, size, alignment):
+        line = (f"{4000 + draw.randrange(3)},12:00:{len(lines) % 60:02}.000001,"
+                f"{action},{pointer},{size},{draw.choice(LOG_STREAMS)}")
+        if extra:
+            line += f",cuda:0,{alignment},{len(lines) + 1}"
+        lines.append(line + "\n")
+    while len(lines) < events:
+        what = draw.random()
+        if what < 0.05:
+            add("allocate failure", "(nil)", 1 << 40, 256)
+        elif what < 0.1 and not extra:
+            add(draw.choice(["allocate", "free"]), "(nil)", 0, 256)
+        elif live and what < 0.5:
+            pointer = draw.choice(sorted(live))
+            add("free", pointer, *live.pop(pointer))
+        else:
+            pointer = hex(draw.randrange(1, 1000) * 256)
+            if pointer not in live:
+                alignment = draw.choice([16, 256]) if extra else 256
+                live[pointer] = int(2 ** draw.uniform(0, 20)), alignment
+                add("allocate", pointer, *live[pointer])
+    return header + "".join(lines), lines
+
+
+class Logs(Case):
+    def test_a_log_is_replayed_on_its_own_streams(self):
+        for extra in (False, True):
+            text, lines = random_log(6, 600, extra)
+            trace = self.file("log.csv.gz", text)
+            failures = sum("failure" in line for line in lines)
+            nothings = sum(",0,0" in line for line in lines)
+            for more in ((), ("--streams", "trace"), ("--threads", "3")):
+                found = self.nothing_wrong(trace, "--verify", *more)
+                # 0 and 0x1 are one stream, and 0x2 is another on each thread.
+                self.assertEqual(found["streams"], 6)
+                self.assertEqual(found["failures_skipped"], failures)
+                self.assertGreater(found["handoffs"], 50)
+                self.assertEqual(found["results"][0]["events"] + failures
+                                 + found["nothings_skipped"], 600)
+            self.nothing_wrong(trace, "--streams", "2", "--fit")
+            found = self.results(trace, "--skip-wait", status=1)
+            self.assertGreater(found["results"][0]["ledger_findings"], 0)
+            if not extra:
+                self.assertGreater(nothings, 0)
+
+    def test_the_table_tells_what_is_skipped(self):
+        trace = self.file("log.csv", LOG +
+                          "1,00:00:00.000000,allocate failure,(nil),9,0\n"
+                          "1,00:00:00.000000,allocate,0x100,9,0\n")
+        run = weir("replay", trace)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.assertIn("1 failure and 0 calls for zero bytes are skipped", run.stdout)
+
+    def test_what_weir_logs_is_replayed(self):
+        """A replay through the adaptor makes a log; that one replays alike."""
+        trace = self.file("log.csv", random_log(7, 300, True)[0])
+        log = os.path.join(self.folder.name, "again.csv")
+        found = self.nothing_wrong(trace, "--repeat", "1", "--resource",
+                                   f"logging(file={log},append=true)/pool/device")
+        again = self.nothing_wrong(log, "--verify")
+        # One timed pass and the checked one, each of which frees all in the end.
+        self.assertEqual(again["allocations"], 2 * found["allocations"])
+        self.assertEqual(again["failures_skipped"], 0)
+        self.refused("is being written to", "replay", trace, "--resource",
+                     f"logging({log})/logging({log})/device")
+
+    def test_a_broken_log_is_refused_with_its_line(self):
+        trace = self.file("log.csv", LOG + "1,00:00:00.000000,free,0x100,9,0\n")
+        self.refused("log.csv:2: pointer 0x100 is freed and was never", "replay", trace)
+
+
 class Wrong(Case):
     def test_a_replay_without_its_waits_is_found_out(self):
         errors = 0

@@ -44,7 +44,8 @@ void replay_help(void)
 "\n"
 "Replays an allocation trace through a memory resource, and reports what it cost.\n"
 "TRACE holds lines `t_ns,thread,stream,op,id,size`, plain or gzip; op A allocates, F\n"
-"frees, and what is never freed is live at the end.\n"
+"frees, and what is never freed is live at the end. It may be a log too, of RMM's\n"
+"logging_resource_adaptor or of Weir's logging.\n"
 "\n"
 "Timed passes come first, with nothing but the resource at work; then one checked\n"
 "pass on a stepped device, whose ledger finds every use of memory out of order.\n"
@@ -53,7 +54,8 @@ void replay_help(void)
 "                     --resources tells what there is\n"
 "  --compare A,B,...  run these in turn too, and compare them with the first\n"
 "  --device NAME      emulated, emulated:N, cuda:N or auto, which is the default\n"
-"  --streams N        spread the trace over N streams; default: those it names\n"
+"  --streams N        spread the trace over N streams; trace, which is the default:\n"
+"                     those that it names\n"
 "  --spread HOW       with --streams:\n"
 "                       random  any stream; half of the blocks are used on and freed\n"
 "                               from another than they were allocated on (default)\n"
@@ -212,7 +214,9 @@ static bool parse_one(int code, const char *text, const char **resource,
     case ARG_COMPARE: return parse_compare(text, out);
     case ARG_DEVICE: out->device = text; return true;
     case ARG_STREAMS:
-        return parse_count("streams", text, STREAMS_MAX, &out->stream_count);
+        out->stream_count = 0;
+        return strcmp(text, "trace") == 0
+               || parse_count("streams", text, STREAMS_MAX, &out->stream_count);
     case ARG_SPREAD: return parse_spread(text, out);
     case ARG_SEED: return parse_number("seed", text, 0, UINT64_MAX, &out->seed);
     case ARG_THREADS:
@@ -252,7 +256,7 @@ static bool options_agree(const replay_options *self)
     else if (self->fit && pools == 0)
         say("--fit wants a resource that begins with `pool/`");
     else if (self->spread_is_given && self->stream_count == 0)
-        say("--spread wants --streams");
+        say("--spread wants a number of --streams");
     else
         return true;
     return false;

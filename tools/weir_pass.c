@@ -84,8 +84,11 @@ static bool pass_open_parts(pass *self, const pass_place *place)
         return false;
     }
     while (self->stream_count < self->work->stream_count) {
-        status = weir_stream_create(self->device, WEIR_STREAM_NON_BLOCKING,
-                                    &self->streams[self->stream_count]);
+        weir_stream *stream = &self->streams[self->stream_count];
+        if (self->stream_count == self->work->legacy_stream)
+            *stream = WEIR_STREAM_LEGACY;
+        else
+            status = weir_stream_create(self->device, WEIR_STREAM_NON_BLOCKING, stream);
         if (status != WEIR_OK) {
             pass_break(self, "weir_stream_create", status);
             return false;
@@ -123,8 +126,10 @@ void pass_close(pass *self)
     }
     if (self->mr != NULL)
         weir_resource_unref(self->mr);
-    for (size_t i = 0; i < self->stream_count; i++)
-        (void)weir_stream_destroy(self->device, self->streams[i]);
+    for (size_t i = 0; i < self->stream_count; i++) {
+        if (self->streams[i] != WEIR_STREAM_LEGACY)
+            (void)weir_stream_destroy(self->device, self->streams[i]);
+    }
     if (self->device != NULL)
         weir_device_unref(self->device);
     free(self->streams);

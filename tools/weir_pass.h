@@ -86,7 +86,7 @@ static inline bool pass_allocate(pass *self, uint32_t block, void **out)
 {
     const plan_block *it = &self->work->blocks[block];
     weir_status status = weir_allocate(self->mr, self->streams[it->allocated_on],
-                                       it->bytes, WEIR_ALIGNMENT, out);
+                                       it->bytes, it->alignment, out);
     if (status == WEIR_OK)
         return true;
     pass_refuse_block(self, block, status);
@@ -111,7 +111,7 @@ static inline void pass_deallocate(pass *self, uint32_t block, void *ptr)
     const plan_block *it = &self->work->blocks[block];
     atomic_store_explicit(&self->slots[block], PASS_NOT_YET, memory_order_relaxed);
     (void)weir_deallocate(self->mr, self->streams[it->used_on], ptr, it->bytes,
-                          WEIR_ALIGNMENT);
+                          it->alignment);
 }
 
 #endif

@@ -229,6 +229,10 @@ static void table_head(const replay_report *report)
     printf("trace   %s\n", report->options->trace_path);
     printf("        %zu events: %zu allocations, of which %zu were live at most\n",
            from->event_count, from->block_count, from->peak_live_blocks);
+    if (from->failure_count + from->nothing_count != 0)
+        printf("        %zu failure%s and %zu call%s for zero bytes are skipped\n",
+               from->failure_count, plural(from->failure_count), from->nothing_count,
+               plural(from->nothing_count));
     printf("run     on %s, %zu host thread%s, %zu stream%s", report->device,
            work->lane_count, plural(work->lane_count), work->stream_count,
            plural(work->stream_count));
@@ -349,6 +353,8 @@ void replay_print_json(const replay_report *report)
     say_json_bool(&json, "verify", options->verify);
     say_json_bool(&json, "skip_wait", options->skip_wait);
     say_json_number(&json, "allocations", report->trace->block_count);
+    say_json_number(&json, "failures_skipped", report->trace->failure_count);
+    say_json_number(&json, "nothings_skipped", report->trace->nothing_count);
     say_json_number(&json, "handoffs", report->plan->handoffs);
     say_json_number(&json, "crossings", report->plan->crossings);
     say_json_open(&json, "results", '[');
