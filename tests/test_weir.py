@@ -425,6 +425,64 @@ class Logs(Case):
         self.refused("log.csv:2: pointer 0x100 is freed and was never", "replay", trace)
 
 
+class Costs(Case):
+    def run_with(self, text, *arguments):
+        trace = self.file("trace.csv", random_trace(11, 500)[0])
+        costs = self.file("costs.txt", text)
+        return self.nothing_wrong(trace, "--repeat", "1", "--costs", costs, *arguments)
+
+    def test_costs_of_calls_are_added_to_the_hosts_time(self):
+        costs = "# of nowhere\n\nevent_record 1000 # each\nmalloc 5e5 0\r\n"
+        found = self.run_with(costs, "--streams", "4",
+                              "--compare", "pool/device,device")
+        self.assertTrue(found["costs"].endswith("costs.txt"))
+        for result in found["results"]:
+            calls = result["device_calls"]
+            self.assertGreater(calls["malloc"], 0)
+            wanted = (calls["event_record"] * 1000 + calls["malloc"] * 5e5) / 500
+            self.assertAlmostEqual(result["device_ns_per_event"], wanted, delta=0.01)
+            self.assertAlmostEqual(result["predicted_ns_per_event"],
+                                   wanted + result["ns_per_event"], delta=0.02)
+
+    def test_bytes_cost_too(self):
+        result, = self.run_with("malloc 0 1e6\n", "--resource", "device")["results"]
+        text = random_trace(11, 500)[0]
+        asked = sum(int(line.split(",")[5]) for line in text.split("\n")[1:]
+                    if ",A," in line)
+        self.assertAlmostEqual(result["device_ns_per_event"],
+                               asked / (1 << 20) * 1e6 / 500, delta=0.01)
+
+    def test_the_costs_that_ship_are_read(self):
+        path = os.path.join(TOP, "bench/costs/published.txt")
+        trace = self.file("trace.csv", random_trace(12, 200)[0])
+        result, = self.nothing_wrong(trace, "--costs", path)["results"]
+        self.assertGreater(result["device_ns_per_event"], 0)
+        run = weir("replay", trace, "--costs", path)
+        self.assertRegex(run.stdout, r"\n  predicted in all +\d")
+        result, = self.nothing_wrong(trace)["results"]
+        self.assertIsNone(result["device_ns_per_event"])
+        self.assertNotIn("predicted", weir("replay", trace).stdout)
+
+    def test_a_broken_file_of_costs_is_refused_with_its_line(self):
+        trace = self.file("trace.csv", random_trace(13, 50)[0])
+        for line, why in (("cudaMalloc 3", "no device call is a `cudaMalloc`"),
+                          ("malloc", "after the call come its ns"),
+                          ("malloc 1 2 3", "after the call come its ns"),
+                          ("malloc -1", "`-1` is no number of ns"),
+                          ("malloc 1 nan", "`nan` is no number of ns"),
+                          ("malloc 1e999", "`1e999` is no number of ns"),
+                          ("malloc 3us", "`3us` is no number of ns"),
+                          ("fill 2", "fill has its cost already"),
+                          ("malloc " + "0" * 400, "the line is longer than 398")):
+            path = self.file("costs.txt", f"fill 1\n{line}\n")
+            self.refused(f"{path}:2: {why}", "replay", trace, "--costs", path)
+        path = self.file("costs.txt", "# nothing\n")
+        self.refused(f"{path}: there is no cost in it", "replay", trace, "--costs",
+                     path)
+        self.refused("no/costs.txt: No such file", "replay", trace, "--costs",
+                     "no/costs.txt")
+
+
 class Wrong(Case):
     def test_a_replay_without_its_waits_is_found_out(self):
         errors = 0

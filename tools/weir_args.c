@@ -16,7 +16,7 @@
 enum {
     ARG_RESOURCE = 1, ARG_COMPARE, ARG_DEVICE, ARG_STREAMS, ARG_SPREAD, ARG_SEED,
     ARG_THREADS, ARG_REPEAT, ARG_MEMORY, ARG_FIT, ARG_VERIFY, ARG_SKIP_WAIT, ARG_JSON,
-    ARG_HELP
+    ARG_COSTS, ARG_HELP
 };
 
 static const struct option arguments[] = {
@@ -31,6 +31,7 @@ static const struct option arguments[] = {
     { "memory", required_argument, NULL, ARG_MEMORY },
     { "fit", no_argument, NULL, ARG_FIT },
     { "verify", no_argument, NULL, ARG_VERIFY },
+    { "costs", required_argument, NULL, ARG_COSTS },
     { "skip-wait", no_argument, NULL, ARG_SKIP_WAIT },
     { "json", no_argument, NULL, ARG_JSON },
     { "help", no_argument, NULL, ARG_HELP },
@@ -70,6 +71,9 @@ void replay_help(void)
 "                     trace; with one thread\n"
 "  --verify           in the checked pass write every block, whole up to 1 MiB and\n"
 "                     in samples above, and read it back before it is freed\n"
+"  --costs FILE       what calls take elsewhere, to predict what an event would take\n"
+"                     there; lines as `malloc 9000 200`: a kind of call, its ns,\n"
+"                     and its ns for each MiB; bench/costs/ has one\n"
 "  --skip-wait        leave out the waits between streams, to see it found\n"
 "  --json             print one JSON object instead of a table\n"
 "\n"
@@ -225,6 +229,7 @@ static bool parse_one(int code, const char *text, const char **resource,
     case ARG_MEMORY: return parse_bytes("memory", text, &out->memory_bytes);
     case ARG_FIT: out->fit = true; return true;
     case ARG_VERIFY: out->verify = true; return true;
+    case ARG_COSTS: out->costs_path = text; return true;
     case ARG_SKIP_WAIT: out->skip_wait = true; return true;
     case ARG_JSON: out->json = true; return true;
     default: return false; /* getopt has said why */

@@ -43,6 +43,7 @@ static weir_status device_open(const pass_place *place, weir_device **out)
         emulated.scheduler = place->scheduler;
         emulated.memory_bytes = place->memory_bytes;
         emulated.seed = place->seed;
+        emulated.costs = place->costs;
         emulated.no_ledger = place->scheduler == WEIR_EMULATED_NO_WORK;
         options.emulated = &emulated;
     }
@@ -360,12 +361,15 @@ static bool pass_time_lanes(pass *self, timed_lane *lanes, pace *paces,
     }
     if (!calls_read(self, &before))
         return false;
+    double device_ns = weir_emulated_modelled_ns(self->device);
     sleeper_begin(&second);
     double ns = lanes_time(lanes, count, threads);
     sleeper_end(&second);
+    device_ns = weir_emulated_modelled_ns(self->device) - device_ns;
     if (!calls_read(self, &after))
         return false;
 
+    out->device_ns_per_event = device_ns / (double)self->work->event_count;
     out->ns_per_event = ns / (double)self->work->event_count;
     out->calls = calls_between(&before, &after);
     out->out_of_memory = atomic_load(&self->out_of_memory);

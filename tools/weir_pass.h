@@ -18,7 +18,8 @@
 /* Where a pass runs, and over what. */
 typedef struct pass_place {
     const char *device;
-    bool is_emulated;       /* else the next three are not looked at */
+    bool is_emulated;       /* else the next four are not looked at */
+    const weir_emulated_costs *costs; /* may be null */
     weir_emulated_scheduler scheduler;
     size_t memory_bytes;
     uint64_t seed;
@@ -69,6 +70,7 @@ typedef struct pass_timing {
     bool held_is_known;
     size_t kept_bytes;           /* of what is held in the end: back, and not freed */
     weir_device_calls calls;     /* of the events alone */
+    double device_ns_per_event;  /* that these would have cost */
     size_t out_of_memory;
 } pass_timing;
 
