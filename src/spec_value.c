@@ -67,7 +67,8 @@ static weir_status word_set(const weir__spec_reader *reader,
     return WEIR_OK;
 }
 
-/* Words joined by +; one that is there twice is a slip. */
+/* Words joined by +. One that is there twice is a slip, and so is one that means none
+ * beside others. */
 static weir_status words_set(const weir__spec_reader *reader,
                              const weir__spec_option *option, weir__spec_token token,
                              weir__spec_values *out)
@@ -82,6 +83,9 @@ static weir_status words_set(const weir__spec_reader *reader,
             word.length++;
         if (!choice_find(reader, option, word, &value))
             return choice_refuse(reader, option, word);
+        if (value == 0 && word.length != token.length)
+            return weir__spec_refuse(reader, word.at, "%s: \"%s\" can only stand alone",
+                                     option->name, weir__spec_show(reader, word).text);
         if (value != 0 && (all & value) == value)
             return weir__spec_refuse(reader, word.at, "%s has \"%s\" already",
                                      option->name, weir__spec_show(reader, word).text);

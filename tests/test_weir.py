@@ -223,10 +223,13 @@ class Info(Case):
         self.assertTrue(limit["required"] and limit["name_may_be_left_out"])
         self.assertIsNone(limit["default"])
         self.assertEqual(kinds["callback"]["only_from"], "weir_callback_create")
-        trace = self.file("trace.csv", random_trace(1, 10)[0])
+        trace = self.file("trace.csv", HEADER + "0,0,0,A,1,1000\n")
         for option in kinds["pool"]["options"]:
-            self.nothing_wrong(trace, "--resource",
-                               f"pool({option['option']}={option['default']})/device")
+            spec = f"pool({option['option']}={option['default']})/device"
+            held, = (result["peak_held_bytes"] for result in
+                     self.nothing_wrong(trace, "--resource", spec)["results"])
+            self.assertEqual(held, 8 << 20)
+        self.assertIn("auto: 8MiB", kinds["pool"]["options"][2]["doc"])
 
 
 class Replay(Case):

@@ -153,7 +153,8 @@ weir_resource_get_statistics(weir_resource *mr, weir_resource_statistics *out);
  * grammar, the resources and their options; `weir info --resources` prints them.
  *
  *   INVALID_ARGUMENT   the text has no meaning, or a resource refuses its options: the
- *                      sentence shows the place and says which character it is, from 1
+ *                      sentence shows the place and says which character it is, from 1,
+ *                      counted in bytes
  *
  * and what the resources' own create functions answer. The whole text is read before
  * anything is made; on failure nothing is left of what was. */
