@@ -12,6 +12,12 @@ static atomic_uint_least64_t calls;
 static atomic_uint_least64_t fail_at;
 static atomic_bool fail_lasting;
 static atomic_size_t live;
+static _Thread_local unsigned spared;
+
+void weir__host_spare(bool begin)
+{
+    spared += begin ? 1u : -1u;
+}
 
 void weir__host_fail_at(uint64_t nth, bool lasting)
 {
@@ -32,6 +38,8 @@ size_t weir__host_live(void)
 
 static bool must_fail(void)
 {
+    if (spared > 0)
+        return false;
     uint64_t call = atomic_fetch_add(&calls, 1) + 1;
     uint64_t nth = atomic_load(&fail_at);
     return nth != 0 && (call == nth || (call > nth && atomic_load(&fail_lasting)));

@@ -59,6 +59,9 @@ void  weir__host_free(void *ptr);
 void   weir__host_fail_at(uint64_t nth, bool lasting);
 uint64_t weir__host_calls(void); /* since the last weir__host_fail_at */
 size_t weir__host_live(void);    /* allocations that are not freed */
+/* Between a begin and its end the calling thread's are another's: none is counted for
+ * weir__host_fail_at, or fails. Nests. */
+void   weir__host_spare(bool begin);
 #endif
 
 /* ---- the calling thread ---- */

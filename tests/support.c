@@ -321,7 +321,7 @@ weir_device *open_with(const char *name, const weir_device_options *options)
         (void)take_stamp_errors();
     }
     weir_device *device;
-    must_ok(weir_device_open(name, options, &device));
+    must_ok(support_open(name, options, &device));
     devices_open++;
     return device;
 }
@@ -368,6 +368,12 @@ void must_be_quiet(weir_device *device)
     must_equal(count, 0);
 }
 
+static void device_gone(void)
+{
+    if (--devices_open == 0 && devices_abandoned == 0)
+        stamp_jobs_free();
+}
+
 void close_emulated(weir_device *device)
 {
     must_ok(weir_device_sync(device));
@@ -376,16 +382,20 @@ void close_emulated(weir_device *device)
     size_t free_bytes, total_bytes;
     must_ok(weir_device_memory(device, &free_bytes, &total_bytes));
     must_equal(free_bytes, total_bytes);
-    close_anyhow(device);
-    if (devices_open == 0 && devices_abandoned == 0) /* they share one ledger */
+    bool is_last = devices_open == 1 && devices_abandoned == 0;
+    weir_device_unref(device);
+    support_must_be_neat(is_last);
+    device_gone();
+    if (is_last) /* they share one ledger */
         must_equal(weir__host_live(), host_live_before);
 }
 
 void close_anyhow(weir_device *device)
 {
     weir_device_unref(device);
-    if (--devices_open == 0 && devices_abandoned == 0)
-        stamp_jobs_free();
+    device_gone();
+    if (devices_open == 0)
+        support_tidy_up();
 }
 
 weir_stream make_stream(weir_device *device, weir_stream_kind kind)

@@ -72,6 +72,18 @@ void close_emulated(weir_device *device);
 /* For devices that were lost, or have findings on purpose: claims nothing. */
 void close_anyhow(weir_device *device);
 
+/* True: WEIR_TEST_DEVICE=cuda is set, and all of these open a CUDA device instead, with
+ * the stand-in for the runtime on an emulated device as was asked for. */
+bool support_is_cuda(void);
+/* weir_device_open, by the same rule. */
+weir_status support_open(const char *name, const weir_device_options *options,
+                         weir_device **out);
+/* With CUDA devices: claims that the thread's contexts and last error are as before
+ * Weir; with the last device that nothing of the driver's is out. And forgets what
+ * there is of both. */
+void support_must_be_neat(bool all_closed);
+void support_tidy_up(void);
+
 /* Prints the findings of `device`, and claims that there are none. */
 void must_be_quiet(weir_device *device);
 size_t device_free_bytes(weir_device *device);

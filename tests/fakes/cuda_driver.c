@@ -1,0 +1,231 @@
+/* cuda_driver.c - the driver's entry points that the stand-in provides, and the way the
+ * runtime hands them out. */
+#include <stdio.h>
+#include <string.h>
+
+#include "fakes/fakes_internal.h"
+
+static int device_check(CUdevice device)
+{
+    return device >= 0 && device < fakes_device_count() ? CUDA_SUCCESS
+                                                         : CUDA_ERROR_INVALID_DEVICE;
+}
+
+/* ---- devices ---- */
+
+CUresult cuDeviceGet(CUdevice *out, int ordinal)
+{
+    int error = fakes_begin(FAKES_cuDeviceGet);
+    if (error == CUDA_SUCCESS)
+        error = device_check(ordinal);
+    if (error == CUDA_SUCCESS)
+        *out = ordinal;
+    return fakes_end_driver(error);
+}
+
+CUresult cuDeviceGetName(char *name, int length, CUdevice device)
+{
+    int error = fakes_begin(FAKES_cuDeviceGetName);
+    if (error == CUDA_SUCCESS)
+        error = device_check(device);
+    if (error == CUDA_SUCCESS && length > 0)
+        snprintf(name, (size_t)length, "stand-in GPU %d", device);
+    return fakes_end_driver(error);
+}
+
+CUresult cuDeviceGetUuid(CUuuid *out, CUdevice device)
+{
+    int error = fakes_begin(FAKES_cuDeviceGetUuid);
+    if (error == CUDA_SUCCESS)
+        error = device_check(device);
+    if (error == CUDA_SUCCESS) {
+        memcpy(out->bytes, "weir stand-in  ", sizeof out->bytes);
+        out->bytes[sizeof out->bytes - 1] = (char)device;
+    }
+    return fakes_end_driver(error);
+}
+
+CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
+{
+    int error = fakes_begin(FAKES_cuDeviceTotalMem);
+    if (error == CUDA_SUCCESS)
+        error = device_check(device);
+    if (error == CUDA_SUCCESS)
+        *bytes = fakes_memory_bytes(device);
+    return fakes_end_driver(error);
+}
+
+/* ---- contexts ---- */
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
+{
+    fakes_context *context = NULL;
+    int error = fakes_begin(FAKES_cuDevicePrimaryCtxRetain);
+    if (error == CUDA_SUCCESS)
+        error = device_check(device);
+    if (error == CUDA_SUCCESS)
+        error = fakes_retain(device, &context);
+    if (error == CUDA_SUCCESS)
+        *out = (CUcontext)(void *)context;
+    return fakes_end_driver(error);
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    int error = fakes_begin(FAKES_cuDevicePrimaryCtxRelease);
+    if (error == CUDA_SUCCESS)
+        error = device_check(device);
+    if (error == CUDA_SUCCESS)
+        error = fakes_release(device);
+    return fakes_end_driver(error);
+}
+
+CUresult cuCtxPushCurrent(CUcontext handle)
+{
+    int error = fakes_begin(FAKES_cuCtxPushCurrent);
+    fakes_context *context = fakes_context_of(handle);
+    if (error == CUDA_SUCCESS)
+        error = context != NULL ? fakes_push(context) : CUDA_ERROR_INVALID_CONTEXT;
+    return fakes_end_driver(error);
+}
+
+CUresult cuCtxPopCurrent(CUcontext *out)
+{
+    fakes_context *context = NULL;
+    int error = fakes_begin(FAKES_cuCtxPopCurrent);
+    if (error == CUDA_SUCCESS)
+        error = fakes_pop(&context);
+    if (error == CUDA_SUCCESS && out != NULL)
+        *out = (CUcontext)(void *)context;
+    return fakes_end_driver(error);
+}
+
+CUresult cuCtxGetCurrent(CUcontext *out)
+{
+    int error = fakes_begin(FAKES_cuCtxGetCurrent);
+    if (error == CUDA_SUCCESS)
+        *out = (CUcontext)(void *)fakes_current();
+    return fakes_end_driver(error);
+}
+
+CUresult cuCtxSetCurrent(CUcontext handle)
+{
+    int error = fakes_begin(FAKES_cuCtxSetCurrent);
+    fakes_context *context = fakes_context_of(handle);
+    if (error == CUDA_SUCCESS && handle != NULL && context == NULL)
+        error = CUDA_ERROR_INVALID_CONTEXT;
+    if (error == CUDA_SUCCESS)
+        fakes_set_current(context);
+    return fakes_end_driver(error);
+}
+
+/* ---- peers ---- */
+
+CUresult cuDeviceCanAccessPeer(int *out, CUdevice device, CUdevice peer)
+{
+    int error = fakes_begin(FAKES_cuDeviceCanAccessPeer);
+    if (error == CUDA_SUCCESS)
+        error = device_check(device);
+    if (error == CUDA_SUCCESS)
+        error = device_check(peer);
+    if (error == CUDA_SUCCESS)
+        *out = device != peer && !fakes_the_machine.no_peers;
+    return fakes_end_driver(error);
+}
+
+static int peer_enable(fakes_context *context, fakes_context *peer)
+{
+    if (peer == NULL)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (peer == context)
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (fakes_the_machine.no_peers)
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    weir_status status = context->ops->enable_peer(context->device, peer->device);
+    if (status != WEIR_OK)
+        return fakes_error_of(context, status);
+    return atomic_exchange(&context->peers[peer->ordinal], true)
+               ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+               : CUDA_SUCCESS;
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned flags)
+{
+    int error = fakes_begin(FAKES_cuCtxEnablePeerAccess);
+    fakes_context *context = fakes_current();
+    if (error == CUDA_SUCCESS && flags != 0)
+        error = CUDA_ERROR_INVALID_VALUE;
+    if (error == CUDA_SUCCESS && context == NULL)
+        error = CUDA_ERROR_INVALID_CONTEXT;
+    if (error == CUDA_SUCCESS)
+        error = atomic_load(&context->spoilt);
+    if (error == CUDA_SUCCESS)
+        error = peer_enable(context, fakes_context_of(handle));
+    return fakes_end_driver(error);
+}
+
+/* ---- handing them out ---- */
+
+typedef void entry(void);
+
+static const struct {
+    const char *name;
+    entry *function;
+} entries[] = {
+#define X(name) { #name, (entry *)(name) }
+    X(cuDeviceGet), X(cuDeviceGetName), X(cuDeviceGetUuid), X(cuDeviceTotalMem),
+    X(cuDevicePrimaryCtxRetain), X(cuDevicePrimaryCtxRelease), X(cuCtxPushCurrent),
+    X(cuCtxPopCurrent), X(cuCtxGetCurrent), X(cuCtxSetCurrent),
+    X(cuDeviceCanAccessPeer), X(cuCtxEnablePeerAccess),
+#undef X
+};
+
+static int entry_find(const char *symbol, void **out,
+                      enum cudaDriverEntryPointQueryResult *result)
+{
+    if (symbol == NULL || out == NULL)
+        return cudaErrorInvalidValue;
+    *out = NULL;
+    const char *missing = fakes_the_machine.missing;
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        if (strcmp(entries[i].name, symbol) == 0 &&
+            (missing == NULL || strcmp(missing, symbol) != 0))
+            memcpy(out, &entries[i].function, sizeof *out);
+    }
+    if (result != NULL)
+        *result = *out != NULL ? cudaDriverEntryPointSuccess
+                               : cudaDriverEntryPointSymbolNotFound;
+    return *out != NULL || result != NULL ? cudaSuccess : cudaErrorSymbolNotFound;
+}
+
+cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **out,
+                                    unsigned long long flags,
+                                    enum cudaDriverEntryPointQueryResult *result)
+{
+    int error = fakes_begin(FAKES_cudaGetDriverEntryPoint);
+    if (error == cudaSuccess && flags > cudaEnablePerThreadDefaultStream)
+        error = cudaErrorInvalidValue;
+    if (error == cudaSuccess)
+        error = entry_find(symbol, out, result);
+    return fakes_end(error);
+}
+
+#if CUDART_VERSION >= 12050
+cudaError_t cudaGetDriverEntryPointByVersion(
+    const char *symbol, void **out, unsigned version, unsigned long long flags,
+    enum cudaDriverEntryPointQueryResult *result)
+{
+    int error = fakes_begin(FAKES_cudaGetDriverEntryPointByVersion);
+    if (error == cudaSuccess && flags > cudaEnablePerThreadDefaultStream)
+        error = cudaErrorInvalidValue;
+    if (error == cudaSuccess && (int)version > fakes_driver_version() && out != NULL &&
+        result != NULL) {
+        *out = NULL;
+        *result = cudaDriverEntryPointVersionNotSufficent;
+        return fakes_end(cudaSuccess);
+    }
+    if (error == cudaSuccess)
+        error = entry_find(symbol, out, result);
+    return fakes_end(error);
+}
+#endif

@@ -1,0 +1,36 @@
+# fakes.cmake - the stand-in for the CUDA runtime and driver, where there are headers:
+# linked into the test programs beside the module's own objects.
+
+if(NOT TARGET weir_cuda_objects)
+    return()
+endif()
+find_file(WEIR_CUDA_HEADER cuda_runtime_api.h PATHS ${cuda_include_dirs}
+          NO_DEFAULT_PATH NO_CACHE REQUIRED)
+get_filename_component(cuda_headers ${WEIR_CUDA_HEADER} DIRECTORY)
+
+file(GLOB fakes_sources CONFIGURE_DEPENDS fakes/*.c)
+set(fakes_maker ${CMAKE_CURRENT_SOURCE_DIR}/fakes/make_fakes.py)
+set(fakes_made ${CMAKE_CURRENT_BINARY_DIR}/fakes)
+file(MAKE_DIRECTORY ${fakes_made})
+add_custom_command(
+    OUTPUT ${fakes_made}/fakes_errors.h ${fakes_made}/fakes_missing.c
+    COMMAND ${WEIR_PYTHON} ${fakes_maker} ${cuda_headers} ${fakes_made} ${fakes_sources}
+    DEPENDS ${fakes_maker} ${fakes_sources} ${WEIR_CUDA_HEADER})
+
+# weir_fakes(TARGET KIND): the stand-in as a library of that kind.
+function(weir_fakes target kind)
+    add_library(${target} ${kind} ${fakes_sources} ${fakes_made}/fakes_errors.h
+                ${fakes_made}/fakes_missing.c ${ARGN})
+    weir_house(${target})
+    target_include_directories(${target} PRIVATE
+        ${fakes_made} ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include
+        ${PROJECT_SOURCE_DIR}/src)
+    target_include_directories(${target} SYSTEM PRIVATE ${cuda_include_dirs})
+endfunction()
+
+weir_fakes(weir_fakes STATIC)
+target_link_libraries(weir_fakes PUBLIC weir_test)
+
+target_compile_definitions(weir_support_code PRIVATE WEIR_TEST_CUDA=1)
+target_sources(weir_support_code PRIVATE $<TARGET_OBJECTS:weir_cuda_objects>)
+target_link_libraries(weir_support_code PUBLIC weir_fakes)
