@@ -340,7 +340,8 @@ static bool pool_deallocate_after(void *context, void *ptr, size_t bytes,
 
     weir__mutex_lock(&self->lock);
     weir__mark mark = is_captured
-                          ? weir__order_mark_here(self->order, birth.clock)
+                          ? weir__order_capture_mark(self->order, birth.clock,
+                                                     count == 0)
                           : mark_behind_locked(self, block, points, count);
     finish_return_locked(self, block, mark);
     weir__mutex_unlock(&self->lock);

@@ -58,7 +58,7 @@ void weir__kept_mark_behind(weir__kept_block *block, weir__order *order,
     block->mark_count = 0;
     block->rests_on_giver = false;
     if (weir__order_is_captured(order, (weir__mark){ block->birth, 0 }))
-        add_mark(block, weir__order_free_mark(order, NULL, block->birth));
+        add_mark(block, weir__order_capture_mark(order, block->birth, count == 0));
     for (size_t i = 0; i < count; i++) {
         weir__mark mark = { points[i].clock, points[i].mark };
         bool fits = add_mark(block, mark) ||

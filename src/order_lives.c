@@ -45,7 +45,9 @@ weir_status weir__order_stream_sync(weir__order *order, weir_stream stream)
     if (captured)
         return weir__fail(WEIR_CAPTURING, "the stream is being captured");
 
-    weir_status status = weir__stream_sync(order->device, stream);
+    weir_status status = weir__refuse_capturing(order, stream);
+    if (status == WEIR_OK)
+        status = weir__stream_sync(order->device, stream);
     if (status != WEIR_OK)
         return status;
 
@@ -68,6 +70,49 @@ static size_t sample_all(weir__order *order, weir__mark *marks, size_t capacity)
     return count;
 }
 
+/* Whether the stream of clock `id` is there, and this thread can name it: then it is
+ * pinned, so that it stays. */
+static bool pin_stream(weir__order *order, uint64_t id, weir_stream *out)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__clock_find(order, id);
+    bool is_there = clock != NULL && !clock->retired &&
+                    (!clock_is_transient(clock) || clock->capture != 0) &&
+                    (clock->kind != WEIR__CLOCK_PER_THREAD ||
+                     clock->key == weir__thread_self()->number);
+    if (is_there) {
+        *out = clock->stream;
+        clock->pins++;
+    }
+    weir__mutex_unlock(&order->lock);
+    return is_there;
+}
+
+static void unpin_stream(weir__order *order, uint64_t id)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock_find(order, id)->pins--;
+    weir__cond_broadcast(&order->changed);
+    weir__mutex_unlock(&order->lock);
+}
+
+/* A wait for the whole device would spoil the capture of any stream. Those that Weir
+ * knows are asked about; no answer is none that forbids it. */
+static weir_status refuse_captures(weir__order *order, const weir__mark *marks,
+                                   size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        weir_stream stream;
+        if (!pin_stream(order, marks[i].clock, &stream))
+            continue;
+        weir_status status = weir__refuse_capturing(order, stream);
+        unpin_stream(order, marks[i].clock);
+        if (status == WEIR_CAPTURING)
+            return status;
+    }
+    return WEIR_OK;
+}
+
 weir_status weir__order_device_sync(weir__order *order)
 {
     weir__mutex_lock(&order->lock);
@@ -85,7 +130,9 @@ weir_status weir__order_device_sync(weir__order *order)
     size_t count = sample_all(order, marks != NULL ? marks : few, capacity);
     weir__mutex_unlock(&order->lock);
 
-    weir_status status = weir__device_sync(order->device);
+    weir_status status = refuse_captures(order, marks != NULL ? marks : few, count);
+    if (status == WEIR_OK)
+        status = weir__device_sync(order->device);
 
     weir__mutex_lock(&order->lock);
     if (status == WEIR_OK) {
@@ -215,8 +262,16 @@ weir_status weir__order_retire(weir__order *order, weir_stream stream,
                                bool created_only)
 {
     weir__mutex_lock(&order->lock);
+    weir_status status = may_retire(weir__find_stream(order, stream), created_only);
+    weir__mutex_unlock(&order->lock);
+    if (status == WEIR_OK && weir__refuse_capturing(order, stream) == WEIR_CAPTURING)
+        status = WEIR_CAPTURING;
+    if (status != WEIR_OK)
+        return status;
+
+    weir__mutex_lock(&order->lock);
     weir__clock *clock = weir__find_stream(order, stream);
-    weir_status status = may_retire(clock, created_only);
+    status = may_retire(clock, created_only);
     if (status != WEIR_OK) {
         weir__mutex_unlock(&order->lock);
         return status;
@@ -374,6 +429,15 @@ bool weir__order_capture_end(weir__order *order, uint64_t id)
     capture->capture = 0;
     weir__mutex_unlock(&order->lock);
     return clock != NULL;
+}
+
+weir__mark weir__order_capture_mark(weir__order *order, uint64_t birth, bool is_unused)
+{
+    weir__mutex_lock(&order->lock);
+    const weir__clock *capture = weir__clock_find(order, birth);
+    uint64_t id = is_unused || capture == NULL ? birth : capture->adopted;
+    weir__mutex_unlock(&order->lock);
+    return weir__order_mark_here(order, id);
 }
 
 void weir__order_capture_release(weir__order *order, uint64_t id, weir__mark at)

@@ -211,9 +211,10 @@ static bool ledger_listens(weir_resource *mr)
 /* Nothing runs yet of what is captured, so the stream says nothing about it. */
 static weir_stream stream_for_ledger(weir_resource *mr, weir_stream stream)
 {
-    if (stream == WEIR__NO_STREAM ||
-        weir__order_stream_is_captured(mr->device->order, stream))
-        return WEIR__NO_STREAM;
+    if (stream == WEIR__NO_STREAM)
+        return stream;
+    if (weir__order_stream_is_captured(mr->device->order, stream))
+        return WEIR__CAPTURE_STREAM;
     return weir__stream_of(stream);
 }
 

@@ -115,7 +115,8 @@ weir_status weir_stream_query(weir_device *device, weir_stream stream, bool *out
     weir_status status = check(device, out, "out");
     if (status != WEIR_OK)
         return status;
-    return weir__stream_query(device, stream, out);
+    status = weir__refuse_capturing(device->order, weir__stream_of(stream));
+    return status == WEIR_OK ? weir__stream_query(device, stream, out) : status;
 }
 
 /* ---- points ---- */

@@ -140,8 +140,7 @@ weir__mark weir__order_mark_here(weir__order *order, uint64_t id)
 
 /* ---- recording ---- */
 
-/* Asks whether something else captures the stream: then nothing may be done with it. */
-static weir_status refuse_capturing(weir__order *order, weir_stream stream)
+weir_status weir__refuse_capturing(weir__order *order, weir_stream stream)
 {
     bool capturing = false;
     weir_status status = weir__stream_is_capturing(order->device, stream, &capturing);
@@ -158,7 +157,7 @@ static weir_status record_event(weir__order *order, weir__cover *cover,
     if (cover->event == NULL)
         status = weir__event_create(order->device, &cover->event);
     if (status == WEIR_OK)
-        status = refuse_capturing(order, stream);
+        status = weir__refuse_capturing(order, stream);
     if (status == WEIR_OK)
         status = weir__event_record(order->device, cover->event, stream);
     return status;
@@ -330,20 +329,21 @@ weir_status weir__order_clock(weir__order *order, weir_stream stream, uint64_t *
     return WEIR_OK;
 }
 
-/* The clock for memory that comes back: of the capture that it was born in, or of
- * the stream; of a capture that it was not born in, that of what it adopts. 0 if
- * there is none. */
+/* The clock for memory that comes back: that of the stream, unless it comes into a
+ * capture, or was born in one. Then it is the capture's again if it was born on the
+ * stream that it comes back on. What comes from elsewhere is adopted; so is what comes
+ * back elsewhere, for nothing says that the capture's stream is behind that. 0 if there
+ * is none. */
 static uint64_t clock_to_free_on(weir__order *order, weir_stream stream, uint64_t birth)
 {
     uint64_t id = 0;
-    if (weir__order_is_captured(order, (weir__mark){ birth, 0 }))
-        return birth;
-    if (clock_of(order, stream, &id) != WEIR_OK)
-        return 0;
+    (void)clock_of(order, stream, &id);
     weir__mutex_lock(&order->lock);
+    const weir__clock *born = weir__clock_find(order, birth);
     const weir__clock *clock = weir__clock_find(order, id);
-    if (clock_is_captured(clock))
-        id = clock->adopted;
+    const weir__clock *capture = clock_is_captured(born) ? born : clock;
+    if (clock_is_captured(capture) && id != birth)
+        id = capture->adopted;
     weir__mutex_unlock(&order->lock);
     return id;
 }
@@ -482,7 +482,7 @@ static weir_status wait_for_cover(weir__order *order, uint64_t t, weir_stream st
 {
     size_t capacity;
     weir__behind *room = behind_room(order, t, cover->behind, &capacity);
-    weir_status status = refuse_capturing(order, stream);
+    weir_status status = weir__refuse_capturing(order, stream);
     if (status == WEIR_OK)
         status = weir__stream_wait_event(order->device, stream, cover->event);
 

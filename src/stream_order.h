@@ -47,13 +47,19 @@ void weir__order_let_go(weir__order *order, uint64_t clock);
 /* What a deallocation on `stream` takes: a mark behind everything put on it so far,
  * with an event where that cannot be recorded later or the device has met a second
  * stream (close). `birth` is the clock that the block was allocated under (0: not
- * kept): if that is of a capture that is not released, the mark is the capture's.
+ * kept): if that is of a capture that is not released, the mark is the capture's,
+ * which may hand the block out again if it came back on its own stream.
  * Never fails: without an event that it needs, the mark is an aside one. To be
  * called without locks. */
 weir__mark weir__order_free_mark(weir__order *order, weir_stream stream,
                                  uint64_t birth);
 
-/* The same without close: a mark of `clock`, which the caller got from
+/* What a deallocation behind points takes of a block that was born in a capture which
+ * is not released: nobody but that capture gets it, and that only where nothing uses
+ * the block. Makes no device call. */
+weir__mark weir__order_capture_mark(weir__order *order, uint64_t birth, bool is_unused);
+
+/* The same as a free mark without close: a mark of `clock`, which the caller got from
  * weir__order_clock in this call; of none (0), an aside one. Makes no device call. For
  * what needs no event of its own (fresh memory, the result of a merge). */
 weir__mark weir__order_mark_here(weir__order *order, uint64_t clock);
@@ -111,6 +117,9 @@ bool weir__order_is_captured(weir__order *order, weir__mark mark);
  * is, also what was set aside. */
 weir_status weir__order_device_sync(weir__order *order);
 weir_status weir__order_stream_sync(weir__order *order, weir_stream stream);
+/* Before the device does something with `stream` that a capture does not bear:
+ * CAPTURING, and the capture goes on, declared or not. */
+weir_status weir__refuse_capturing(weir__order *order, weir_stream stream);
 /* Makes sure of host memory for what a deallocation may need. */
 weir_status weir__order_stock(weir__order *order);
 

@@ -92,15 +92,15 @@ static void for_a_capture(bool with)
     weir__ledger_position *end = record(A);
     if (with)
         weir__ledger_host_wait(ledger, host, end);
-    allocate_on(0);
+    allocate_on(WEIR__LEDGER_CAPTURE);
     if (!with) { /* it stands for the write before it */
         must(strstr(ours.message, "allocate by the host") == ours.message);
         must(strcmp(ours.last.first, "deallocate") == 0);
     }
     weir__ledger_unref(ledger, end);
-    deallocate_on(0);
-    weir__ledger_allocate(ledger, host, 0, BASE + SIZE + 16, BLOCK); /* no memory */
-    weir__ledger_allocate(ledger, host, 0, 16, BLOCK);
+    deallocate_on(WEIR__LEDGER_CAPTURE);
+    weir__ledger_allocate(ledger, host, WEIR__LEDGER_CAPTURE, BASE + SIZE + 16, BLOCK);
+    weir__ledger_allocate(ledger, host, WEIR__LEDGER_CAPTURE, 16, BLOCK);
 }
 
 static void capture_gets_what_is_known_to_be_done(void **state)
@@ -111,9 +111,9 @@ static void capture_gets_what_is_known_to_be_done(void **state)
 
 static void captures_block_is_out(bool with)
 {
-    allocate_on(0);
+    allocate_on(WEIR__LEDGER_CAPTURE);
     if (with)
-        deallocate_on(0);
+        deallocate_on(WEIR__LEDGER_CAPTURE);
     allocate_on(A);
 }
 
@@ -229,6 +229,32 @@ static void use_after_free_behind_points(bool with)
     write_on(A);
 }
 
+/* Only the graph of a capture uses what went back to the capture. */
+static void use_of_what_a_capture_keeps(bool with)
+{
+    allocate_on(A);
+    deallocate_on(WEIR__LEDGER_CAPTURE);
+    if (with)
+        weir__ledger_stream_is_graphs(ledger, A);
+    write_on(A);
+}
+
+/* Wherever it goes back, which needs to know nothing of what the graph does later. */
+static void use_of_what_a_capture_had(bool with)
+{
+    allocate_on(WEIR__LEDGER_CAPTURE);
+    write_on(B);
+    wait_for(A, B);
+    deallocate_on(with ? A : 0);
+    weir__ledger_stream_is_graphs(ledger, B);
+    write_on(B);
+    if (!with) { /* now it is another's */
+        allocate_on(B);
+        deallocate_on(0);
+        write_on(B);
+    }
+}
+
 static void use_beyond_the_block(bool with)
 {
     weir__ledger_allocate(ledger, host, A, BASE, BLOCK);
@@ -248,6 +274,8 @@ static void use_after_free_is_found_even_in_order(void **state)
     (void)state;
     check_edge(use_after_free);
     check_edge(use_after_free_behind_points);
+    check_edge(use_of_what_a_capture_keeps);
+    check_edge(use_of_what_a_capture_had);
     check_edge(use_beyond_the_block);
 }
 

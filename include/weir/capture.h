@@ -11,7 +11,22 @@
  *     weir_capture_end(capture);
  *     ... launch the graph as often as you like ...
  *     weir_capture_release(capture, last_stream);
- */
+ *
+ * A stream that forks into the graph, by waiting for an event of it, is a stream of its
+ * own here: before it allocates, and once it has joined or will, it is declared by a
+ * weir_capture_begin too, and has a capture of its own. Blocks may be used on any
+ * stream of the graph that is ordered after their allocation, and may go back on any
+ * stream ordered after their uses, in the capture or later. What goes back, before the
+ * end, on the stream that it was allocated on may be handed out there again in the same
+ * capture. What goes back elsewhere, or came from before the capture, waits for the
+ * release: Weir does not see which stream of a graph is behind which.
+ *
+ * A stream that is captured and not declared is noticed wherever Weir would record on
+ * it, ask about it or wait for it, or make another stream wait for it: the answer is
+ * CAPTURING, and the capture goes on. What needs no such call is not noticed: memory
+ * that is free on that stream already is handed out to it as ever, and is not kept for
+ * the graph. The legacy stream counts as captured while a blocking stream is; the whole
+ * device, while a stream is that was declared, or made by or registered with Weir. */
 #ifndef WEIR_CAPTURE_H
 #define WEIR_CAPTURE_H
 
@@ -39,8 +54,8 @@ WEIR_API WEIR_NODISCARD weir_status weir_capture_end(weir_capture *capture);
  * `stream` now, and of what is still out once it comes back; destroys `capture`,
  * also on failure, after which that memory waits for the next weir_device_sync. The
  * caller has ordered `stream` behind every launch of the graph, and behind what the
- * streams did on which its memory was given back after the end. Ends the capture if
- * that was not done. Null is ignored. */
+ * streams did on which its memory was given back after the end. From then on the graph
+ * may not be launched. Ends the capture if that was not done. Null is ignored. */
 WEIR_API weir_status weir_capture_release(weir_capture *capture, weir_stream stream);
 
 #ifdef __cplusplus

@@ -65,6 +65,7 @@ typedef struct weir__device_ops {
     /* Never used twice in a process; for legacy and per-thread ones too. */
     weir_status (*stream_get_id)(void *self, weir_stream stream, uint64_t *out);
     weir_status (*stream_get_flags)(void *self, weir_stream stream, bool *blocking);
+    /* Also of the legacy stream while a blocking one is captured. */
     weir_status (*stream_is_capturing)(void *self, weir_stream stream, bool *out);
     weir_status (*stream_sync)(void *self, weir_stream stream);
     weir_status (*stream_query)(void *self, weir_stream stream, bool *done);
@@ -125,8 +126,9 @@ typedef struct weir__device_ops {
      * fail and are no device calls. */
 
     /* The outermost resource hands out a block, or is about to take it back.
-     * `stream` is WEIR__NO_STREAM for a capture's memory, on which nothing runs yet,
-     * and for what goes back behind points. */
+     * `stream` is WEIR__CAPTURE_STREAM for the memory of a declared capture, on which
+     * nothing runs yet, and for what goes back to one; WEIR__NO_STREAM for what goes
+     * back behind points. */
     void (*note_allocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
     void (*note_deallocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
     /* Hand-overs between host threads inside Weir. A thread that has learnt that
@@ -138,7 +140,8 @@ typedef struct weir__device_ops {
     void (*note_forget)(void *self, uint64_t key);
 } weir__device_ops;
 
-#define WEIR__NO_STREAM ((weir_stream)UINTPTR_MAX)
+#define WEIR__NO_STREAM      ((weir_stream)UINTPTR_MAX)
+#define WEIR__CAPTURE_STREAM ((weir_stream)(UINTPTR_MAX - 1))
 
 /* One bit for each kind of primitive, in the order of WEIR_DEVICE_CALL_MAP. */
 typedef enum weir__call {

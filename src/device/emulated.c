@@ -104,16 +104,18 @@ static void note_allocate(void *device, weir_stream stream, void *ptr, size_t by
         return;
     weir__emulated_meet_thread();
     weir__mutex_lock(&self->lock);
-    if (stream != WEIR__NO_STREAM && !self->is_lost &&
-        weir__stream_find(self, stream, &queue) == WEIR_OK)
+    if (stream == WEIR__CAPTURE_STREAM)
+        id = WEIR__LEDGER_CAPTURE;
+    else if (!self->is_lost && weir__stream_find(self, stream, &queue) == WEIR_OK)
         id = queue->id;
-    if (id != 0 || stream == WEIR__NO_STREAM)
+    if (id != 0)
         weir__ledger_allocate(self->ledger, weir__this_thread(), id, (uintptr_t)ptr,
                               bytes);
     weir__mutex_unlock(&self->lock);
 }
 
-/* On a stream that is not there any more it is behind points that nobody named. */
+/* On a stream that is not there any more it is behind points that nobody named; and on
+ * one that is captured nothing runs that it could be behind. */
 static void note_deallocate(void *device, weir_stream stream, void *ptr, size_t bytes)
 {
     weir__emulated *self = device;
@@ -123,9 +125,11 @@ static void note_deallocate(void *device, weir_stream stream, void *ptr, size_t 
         return;
     weir__emulated_meet_thread();
     weir__mutex_lock(&self->lock);
-    if (stream != WEIR__NO_STREAM &&
-        weir__stream_find(self, stream, &queue) == WEIR_OK)
-        id = queue->id;
+    if (stream == WEIR__CAPTURE_STREAM)
+        id = WEIR__LEDGER_CAPTURE;
+    else if (stream != WEIR__NO_STREAM &&
+             weir__stream_find(self, stream, &queue) == WEIR_OK)
+        id = queue->branch == NULL ? queue->id : 0;
     weir__ledger_deallocate(self->ledger, weir__this_thread(), id, (uintptr_t)ptr,
                             bytes);
     weir__mutex_unlock(&self->lock);

@@ -164,6 +164,8 @@ static void graph_tell(weir__graph *graph, const weir__queue *queue)
 {
     weir__ledger *ledger = graph->device->ledger;
     uint64_t thread = weir__this_thread(), origin = graph->origin.shadow->id;
+    for (const weir__branch *branch = &graph->origin; branch; branch = branch->next)
+        weir__ledger_stream_is_graphs(ledger, branch->shadow->id);
     weir__ledger_position *begin = weir__ledger_record(ledger, thread, queue->id);
     weir__ledger_stream_wait(ledger, thread, origin, begin);
     weir__ledger_unref(ledger, begin);

@@ -112,6 +112,14 @@ void weir__ledger_stream_begin(weir__ledger *self, const weir__ledger_owner *own
     go_out(self, weir__ledger_add_stream(self, owner, id, is_legacy, is_blocking));
 }
 
+void weir__ledger_stream_is_graphs(weir__ledger *self, uint64_t id)
+{
+    if (!come_in(self))
+        return;
+    weir__ledger_stream_of(self, id)->is_graphs = true;
+    go_out(self, true);
+}
+
 void weir__ledger_stream_end(weir__ledger *self, uint64_t id)
 {
     if (come_in(self))
@@ -486,7 +494,7 @@ static bool allocate_for_capture(weir__ledger *self, const weir__ledger_holder *
 static bool allocate(weir__ledger *self, const weir__ledger_holder *host, uint64_t id,
                      uintptr_t ptr, size_t bytes)
 {
-    if (id == 0)
+    if (id == WEIR__LEDGER_CAPTURE)
         return allocate_for_capture(self, host, ptr, bytes);
 
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
@@ -511,14 +519,14 @@ static bool deallocate(weir__ledger *self, const weir__ledger_holder *host,
 {
     if (!weir__ledger_has_block(self, ptr, bytes))
         return true;
-    if (id == 0)
-        return weir__ledger_take_back(self, NULL, ptr, bytes);
+    if (id == 0 || id == WEIR__LEDGER_CAPTURE)
+        return weir__ledger_take_back(self, NULL, ptr, bytes, id != 0);
 
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
     if (!stream_advance(self, stream, host, false))
         return false;
     weir__act act = act_of(stream, false, "deallocate");
-    bool recorded = weir__ledger_take_back(self, &act, ptr, bytes);
+    bool recorded = weir__ledger_take_back(self, &act, ptr, bytes, false);
     weir__ledger_tell(self, &act);
     return recorded;
 }

@@ -68,6 +68,8 @@ typedef struct weir__ledger_owner {
  * is_legacy: one per owner; barriers reach the blocking streams of the same owner. */
 void weir__ledger_stream_begin(weir__ledger *ledger, const weir__ledger_owner *owner,
                                uint64_t id, bool is_legacy, bool is_blocking);
+/* It runs what a graph holds, and so may use what a capture keeps. */
+void weir__ledger_stream_is_graphs(weir__ledger *ledger, uint64_t id);
 void weir__ledger_stream_end(weir__ledger *ledger, uint64_t id);
 
 /* Memory of the device (or host memory that it can reach) begins or ends at the calling
@@ -129,10 +131,13 @@ weir__ledger_position *weir__ledger_record_all(weir__ledger *ledger, uint64_t th
  * query is none): */
 weir__ledger_position *weir__ledger_look(weir__ledger *ledger, uint64_t id);
 
-/* Blocks of resources: see note_allocate, note_deallocate in device.h. id 0: for a
- * capture, so everything before must be known done to the thread; or back behind
- * points, or to a capture. A deallocation of what is not a block that is out changes
- * nothing (the resource will say so itself). */
+/* Blocks of resources: see note_allocate, note_deallocate in device.h. Id 0: back
+ * behind points. WEIR__LEDGER_CAPTURE: for a capture, so everything before must be
+ * known done to the thread; or back to one. What was handed out for a capture goes back
+ * to it whatever the id is: its graph may use the bytes until they are handed out
+ * again, and need not be behind that deallocation. A deallocation of what is not a
+ * block that is out changes nothing (the resource will say so itself). */
+#define WEIR__LEDGER_CAPTURE UINT64_MAX
 void weir__ledger_allocate(weir__ledger *ledger, uint64_t thread, uint64_t id,
                            uintptr_t ptr, size_t bytes);
 void weir__ledger_deallocate(weir__ledger *ledger, uint64_t thread, uint64_t id,

@@ -78,13 +78,22 @@ static bool note_found(weir__ledger *self, weir__found found)
     return true;
 }
 
+/* What went back to a capture is touched by that as little as it is freed. */
+static bool is_nothing_to(const weir__act *act, const weir__piece *piece,
+                          const weir__access *first)
+{
+    return piece->lease.state == WEIR__LEASE_KEPT && act->stream != NULL &&
+           act->stream->is_graphs && strcmp(first->what, "deallocate") == 0;
+}
+
 /* Notes each access of `piece` that the act must be behind, and is not. */
 static bool judge_races(weir__ledger *self, const weir__act *act,
                         const weir__piece *piece, bool writes)
 {
     for (uint32_t i = 0; i < piece->count; i++) {
         const weir__access *first = &piece->accesses[i];
-        if (!(writes || first->writes) || is_ordered(self, act, first->epoch))
+        if (!(writes || first->writes) || is_ordered(self, act, first->epoch) ||
+            is_nothing_to(act, piece, first))
             continue;
         if (!note_found(self, (weir__found){ .kind = WEIR__FOUND_RACE, .first = *first,
                                              .second_writes = writes,
@@ -131,6 +140,12 @@ static bool enter(weir__ledger *self, const weir__act *act, weir__piece *piece,
                                            .writes = writes });
 }
 
+static bool is_back_for(const weir__act *act, const weir__lease *lease)
+{
+    return lease->state == WEIR__LEASE_BACK ||
+           (lease->state == WEIR__LEASE_KEPT && !act->stream->is_graphs);
+}
+
 bool weir__ledger_use(weir__ledger *self, const weir__act *act, uintptr_t begin,
                       uintptr_t end, bool writes)
 {
@@ -138,7 +153,7 @@ bool weir__ledger_use(weir__ledger *self, const weir__act *act, uintptr_t begin,
         return false;
     for (weir__piece *piece = weir__history_first(&self->history, begin);
          piece != NULL && piece->begin < end; piece = piece->next[0]) {
-        if (piece->lease.state == WEIR__LEASE_BACK &&
+        if (is_back_for(act, &piece->lease) &&
             !judge_lease(self, piece, WEIR__FOUND_USE_AFTER_FREE, "deallocate", writes))
             return false;
         if (!judge_races(self, act, piece, writes) || !enter(self, act, piece, writes))
@@ -152,7 +167,8 @@ bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t p
                            size_t bytes)
 {
     uintptr_t end = weir__end_of(ptr, bytes);
-    weir__lease lease = { WEIR__LEASE_OUT, ptr, bytes, act->epoch };
+    weir__lease lease = { WEIR__LEASE_OUT, ptr, bytes, act->epoch,
+                          .of_capture = act->stream == NULL };
 
     if (!weir__history_cut(&self->history, ptr, end))
         return false;
@@ -190,7 +206,7 @@ bool weir__ledger_has_block(const weir__ledger *self, uintptr_t ptr, size_t byte
 }
 
 bool weir__ledger_take_back(weir__ledger *self, const weir__act *act, uintptr_t ptr,
-                            size_t bytes)
+                            size_t bytes, bool for_capture)
 {
     uintptr_t end = weir__end_of(ptr, bytes);
     for (weir__piece *piece = weir__history_first(&self->history, ptr);
@@ -198,7 +214,9 @@ bool weir__ledger_take_back(weir__ledger *self, const weir__act *act, uintptr_t 
         /* What was handed out to somebody else meanwhile stays with them. */
         if (!is_of_block(piece, ptr, bytes))
             continue;
-        piece->lease = (weir__lease){ .state = WEIR__LEASE_BACK };
+        bool is_kept = for_capture || piece->lease.of_capture;
+        piece->lease = (weir__lease){ .state = is_kept ? WEIR__LEASE_KEPT
+                                                       : WEIR__LEASE_BACK };
         if (act == NULL)
             continue;
         piece->lease.since = act->epoch;

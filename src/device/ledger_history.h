@@ -30,7 +30,8 @@ typedef struct weir__access {
 typedef enum weir__lease_state {
     WEIR__LEASE_RAW = 0, /* nobody ever told */
     WEIR__LEASE_OUT,     /* handed out as part of a block */
-    WEIR__LEASE_BACK     /* and given back */
+    WEIR__LEASE_BACK,    /* and given back */
+    WEIR__LEASE_KEPT     /* and given back to a capture, whose graph may use it */
 } weir__lease_state;
 
 typedef struct weir__lease {
@@ -38,6 +39,7 @@ typedef struct weir__lease {
     uintptr_t ptr;      /* out: the block */
     size_t bytes;
     weir__epoch since;  /* of the allocation or deallocation; stream 0: not known */
+    bool of_capture;    /* out: handed out for one */
 } weir__lease;
 
 typedef struct weir__piece {

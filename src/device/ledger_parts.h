@@ -27,6 +27,7 @@ typedef struct weir__ledger_stream {
     bool is_legacy;
     bool is_blocking;
     bool is_named;                      /* by the history; while pruning only */
+    bool is_graphs;                     /* may use what a capture keeps */
     uint64_t time;                      /* its last epoch */
     weir__vector clock;                 /* its own epoch included */
 } weir__ledger_stream;
@@ -138,9 +139,9 @@ bool weir__ledger_use(weir__ledger *self, const weir__act *act, uintptr_t begin,
                       uintptr_t end, bool writes);
 bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t ptr,
                            size_t bytes);
-/* Without an act (null): behind points. */
+/* Without an act (null): behind points, or to a capture. */
 bool weir__ledger_take_back(weir__ledger *self, const weir__act *act, uintptr_t ptr,
-                            size_t bytes);
+                            size_t bytes, bool for_capture);
 bool weir__ledger_has_block(const weir__ledger *self, uintptr_t ptr, size_t bytes);
 /* The bytes are a pool's, and nobody's; begin anew with the act; or go back to the pool
  * with it. */

@@ -51,7 +51,7 @@ static void prune_history(weir__ledger *self)
     for (weir__piece *piece = history->first[0]; piece != NULL;
          piece = piece->next[0]) {
         weir__piece_filter(history, piece, is_above_floor, &self->scratch);
-        if (piece->count == 0 && piece->lease.state == WEIR__LEASE_BACK)
+        if (piece->count == 0 && piece->lease.state != WEIR__LEASE_OUT)
             piece->lease.since = (weir__epoch){ 0, 0 };
         for (uint32_t i = 0; i < piece->count; i++) {
             uint64_t id = piece->accesses[i].epoch.stream;
