@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "internal.h"
-#include "resource_internal.h"
+#include "leaf.h"
 #include "stream_order.h"
 
 /* How many kept blocks an allocate looks at. */
@@ -35,6 +35,33 @@ static weir__order *order_of(const weir__async *self)
 static weir__kept_block *block_of(weir__block_record *record)
 {
     return (weir__kept_block *)record;
+}
+
+/* ---- the pool and the device ---- */
+
+static void raise_to(size_t *peak, size_t value)
+{
+    if (*peak < value)
+        *peak = value;
+}
+
+/* Asks the pool how much it has. False: it did not say. */
+static bool ask_state(weir__async *self, weir__mempool_state *out)
+{
+    if (weir__mempool_get_state(self->device, self->pool, out) != WEIR_OK)
+        return false;
+    weir__mutex_lock(&self->lock);
+    self->reserved_bytes = (size_t)out->reserved_bytes;
+    raise_to(&self->counts.peak_held_bytes, self->reserved_bytes);
+    weir__mutex_unlock(&self->lock);
+    return true;
+}
+
+/* Waits for all that runs, which would spoil a capture. */
+static bool wait_for_all(weir__async *self)
+{
+    return !weir__order_has_captures(order_of(self)) &&
+           weir__order_device_sync(order_of(self)) == WEIR_OK;
 }
 
 /* ---- allocating ---- */
@@ -84,36 +111,64 @@ static weir_status fail_memory(weir__async *self, size_t bytes)
                                   .requested_bytes = bytes,
                                   .limit_bytes = SIZE_MAX,
                                   .resource = name };
-    weir__mempool_state state = { 0 };
-    weir_status asked = weir__mempool_get_state(self->device, self->pool, &state);
+    weir__mempool_state state;
+    (void)ask_state(self, &state); /* else what was known last */
     weir__mutex_lock(&self->lock);
-    if (asked == WEIR_OK)
-        self->reserved_bytes = (size_t)state.reserved_bytes;
     report.held_bytes = self->reserved_bytes;
     report.in_use_bytes = self->counts.out_bytes;
     weir__mutex_unlock(&self->lock);
 
     size_t max = self->max_bytes;
-    bool passes_max = max != 0 && (bytes > max || report.in_use_bytes > max - bytes);
+    bool passes_max = max != 0 && (bytes > max || report.held_bytes > max - bytes);
     if (passes_max)
         report.limit_bytes = max;
     return weir__fail_memory(passes_max ? WEIR_LIMIT_REACHED : WEIR_OUT_OF_MEMORY,
                              &report);
 }
 
-/* Draws on `stream`. Where there is no room, first what is kept goes back, and what an
- * own pool has in store: other sizes, for one more try. */
-static weir_status draw(weir__async *self, weir_stream stream, size_t bytes, void **out)
+/* Whether `bytes` may be there once all that was freed is done. */
+static bool could_suffice(weir__async *self, size_t bytes)
 {
-    weir_status status = weir__mempool_malloc(self->device, self->pool, stream, bytes,
-                                              out);
-    if (status != WEIR_OUT_OF_MEMORY)
-        return status;
+    static weir_status (*const measures[])(weir_device *, size_t *) = {
+        [WEIR_ASYNC_DEVICE] = weir__measure_device,
+        [WEIR_ASYNC_MANAGED] = weir__measure_both,
+        [WEIR_ASYNC_PINNED] = weir__measure_host,
+    };
+    weir__mempool_state state;
+    size_t free_bytes = 0, max = self->max_bytes;
+    if (!ask_state(self, &state) || state.reserved_bytes <= state.used_bytes ||
+        measures[self->memory](self->device, &free_bytes) != WEIR_OK)
+        return false;
+    if (max != 0 && (bytes > max || state.used_bytes > max - bytes))
+        return false;
+    uint64_t pending_bytes = state.reserved_bytes - state.used_bytes;
+    return bytes <= free_bytes || bytes - free_bytes <= pending_bytes;
+}
+
+/* Gives up what may stand in the way of a request: first what is kept, and what an own
+ * pool has free in other sizes; then, after a wait, also what was freed and was not
+ * done. False: there is no more to be done. */
+static bool make_room(weir__async *self, size_t bytes, int round)
+{
+    if (round > 1 || (round == 1 && !(could_suffice(self, bytes) &&
+                                      wait_for_all(self))))
+        return false;
     weir__async_free_kept(self, SIZE_MAX);
     if (self->owns_pool)
         (void)weir__mempool_trim(self->device, self->pool, 0);
-    status = weir__mempool_malloc(self->device, self->pool, stream, bytes, out);
-    return status == WEIR_OUT_OF_MEMORY ? fail_memory(self, bytes) : status;
+    return true;
+}
+
+static weir_status draw(weir__async *self, weir_stream stream, size_t bytes, void **out)
+{
+    for (int round = 0;; round++) {
+        weir_status status = weir__mempool_malloc(self->device, self->pool, stream,
+                                                  bytes, out);
+        if (status != WEIR_OUT_OF_MEMORY)
+            return status;
+        if (!make_room(self, bytes, round))
+            return fail_memory(self, bytes);
+    }
 }
 
 /* Draws on a stream of its own, and waits for it: a graph may use it at any time. If
@@ -128,18 +183,17 @@ static weir_status draw_for_capture(weir__async *self, weir__kept_block *block,
     if (status != WEIR_OK)
         return status;
     status = draw(self, fresh, block->record.bytes, &block->record.ptr);
-    if (status == WEIR_OK) {
+    bool drawn = status == WEIR_OK;
+    if (drawn)
         status = weir__stream_sync(device, fresh);
-        weir_error why = weir_last_error();
-        if (status != WEIR_OK) {
-            *must_keep = weir__mempool_free(device, fresh, block->record.ptr) !=
-                         WEIR_OK;
-            (void)weir__fail_native(status, why.native_code,
-                                    "%s: memory for a capture could not be waited for",
-                                    name);
-        }
-    }
+    int32_t code = status == WEIR_OK ? 0 : weir_last_error().native_code;
+    if (drawn && status != WEIR_OK)
+        *must_keep = weir__mempool_free(device, fresh, block->record.ptr) != WEIR_OK;
     (void)weir__stream_destroy(device, fresh);
+    if (drawn && status != WEIR_OK)
+        return weir__fail_native(status, code,
+                                 "%s: memory for a capture could not be waited for",
+                                 name);
     return status;
 }
 
@@ -149,12 +203,6 @@ static weir_status draw_block(weir__async *self, weir__kept_block *block,
     if (block->birth != 0)
         return draw_for_capture(self, block, must_keep);
     return draw(self, block->record.stream, block->record.bytes, &block->record.ptr);
-}
-
-static void raise_to(size_t *peak, size_t value)
-{
-    if (*peak < value)
-        *peak = value;
 }
 
 static void hand_out(weir__async *self, weir__kept_block *block)
@@ -348,25 +396,6 @@ static bool async_deallocate_after(void *context, void *ptr, size_t bytes,
 }
 
 /* ---- the rest ---- */
-
-/* Asks the pool how much it has. False: it did not say. */
-static bool ask_state(weir__async *self, weir__mempool_state *out)
-{
-    if (weir__mempool_get_state(self->device, self->pool, out) != WEIR_OK)
-        return false;
-    weir__mutex_lock(&self->lock);
-    self->reserved_bytes = (size_t)out->reserved_bytes;
-    raise_to(&self->counts.peak_held_bytes, self->reserved_bytes);
-    weir__mutex_unlock(&self->lock);
-    return true;
-}
-
-/* Waits for all that runs, which would spoil a capture. */
-static bool wait_for_all(weir__async *self)
-{
-    return !weir__order_has_captures(order_of(self)) &&
-           weir__order_device_sync(order_of(self)) == WEIR_OK;
-}
 
 /* One round: gives back what is done already; if the round before was not enough, after
  * a wait. */

@@ -14,6 +14,9 @@
  * has had goes to the driver once the capture is released: two blocks with each
  * allocate, all with trim.
  *
+ * Where there is no room, allocate waits on the host, last of all, for what was freed
+ * and is not done; not while a capture is declared.
+ *
  * Statistics: held_bytes is what the pool had reserved when it was asked, for others
  * too where it is shared; peak_held_bytes the most that it ever answered. Trim gives
  * back what is free; to know, it waits for all work of the device, but not while a
