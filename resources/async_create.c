@@ -7,8 +7,8 @@
 #include "internal.h"
 #include "resource_internal.h"
 
-/* How often the end of a pool is tried. */
-#define DESTROY_ROUNDS 3
+/* How often we try to give up what the driver does not take. */
+#define GIVING_ROUNDS 3
 
 #define REUSE_ALL                                                                \
     (WEIR_ASYNC_REUSE_SAME_STREAM | WEIR_ASYNC_REUSE_EVENTS |                    \
@@ -105,6 +105,18 @@ static weir_status get_pool(weir__async *self, const weir_async_options *options
     return status;
 }
 
+/* The pool could not end with the memory still out. */
+static weir_status give_up(weir__async *self, void *ptr)
+{
+    weir_status status = WEIR_DEVICE_ERROR, first = WEIR_OK;
+    for (int round = 0; round < GIVING_ROUNDS && status != WEIR_OK; round++) {
+        status = weir__mempool_free(self->device, self->back, ptr);
+        if (round == 0)
+            first = status;
+    }
+    return first;
+}
+
 /* Draws as much as the pool is to have at first, and gives it back to it. The wait is
  * for nobody's work but this, and lets every stream have it. */
 static weir_status prime(weir__async *self, size_t bytes)
@@ -119,7 +131,7 @@ static weir_status prime(weir__async *self, size_t bytes)
         return weir__fail_memory(status, &report);
     }
     if (status == WEIR_OK)
-        status = weir__mempool_free(self->device, self->back, ptr);
+        status = give_up(self, ptr);
     if (status == WEIR_OK)
         status = weir__stream_sync(self->device, self->back);
     return status;
@@ -131,7 +143,7 @@ void weir__async_free(weir__async *self)
     if (self->back != NULL)
         (void)weir__stream_destroy(device, self->back);
     weir_status status = self->owns_pool ? WEIR_DEVICE_ERROR : WEIR_OK;
-    for (int round = 0; round < DESTROY_ROUNDS && status != WEIR_OK; round++)
+    for (int round = 0; round < GIVING_ROUNDS && status != WEIR_OK; round++)
         status = weir__mempool_destroy(device, self->pool);
     if (status != WEIR_OK)
         (void)weir__fail(status, "async ends and leaks its pool: %s",

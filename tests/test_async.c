@@ -466,7 +466,8 @@ static void what_is_kept_goes_before_a_request_fails(void **state)
  * has room for nothing else, and makes no stream wait by itself. */
 static void free_behind_points(size_t count)
 {
-    scene s = scene_begin(30 + count, "async(max=1MiB, reuse=same_stream+opportunistic)");
+    scene s = scene_begin(30 + count,
+                          "async(max=1MiB, reuse=same_stream+opportunistic)");
     weir_stream streams[6];
     uint64_t gates[6];
     weir_point points[7];
@@ -502,7 +503,7 @@ static void memory_goes_behind_all_points(void **state)
         free_behind_points(count);
 }
 
-/* With no points the giver knows that nothing uses it: a stalled stream is no matter. */
+/* With no points the giver knows that nothing uses it, whatever is stalled. */
 static void memory_goes_behind_no_points_at_once(void **state)
 {
     (void)state;
