@@ -114,7 +114,7 @@ static weir_status read_quoted(weir__spec_reader *reader, weir__spec_token *out)
 {
     size_t opening = reader->at, end = opening + 1;
     while (reader->text[end] != '"') {
-        end += reader->text[end] == '\\' && reader->text[end + 1] != '\0';
+        end += reader->text[end] == '\\'; /* what follows is no end */
         if (reader->text[end] == '\0')
             return weir__spec_refuse(reader, opening, "this quote is never closed");
         end++;

@@ -6,6 +6,7 @@
 #include "weir/async.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
+#include "weir/logging.h"
 #include "weir/managed.h"
 #include "weir/pinned.h"
 #include "weir/pool.h"
@@ -215,6 +216,35 @@ static weir_status make_limiting(weir_device *device, weir_resource *upstream,
     return weir_limiting_create(upstream, values->limit_bytes, out);
 }
 
+/* ---- logging ---- */
+
+typedef struct logging_values {
+    const char *file;
+    weir_logging_options options;
+} logging_values;
+
+static const logging_values logging_blank = { .options = WEIR_LOGGING_OPTIONS_INIT };
+
+static const weir__spec_option logging_options[] = {
+    { .name = "file", .type = WEIR__SPEC_TEXT,
+      WEIR__SPEC_FIELD(logging_values, file), .doc = "that the lines go to" },
+    { .name = "append", .type = WEIR__SPEC_BOOLEAN,
+      WEIR__SPEC_FIELD(logging_values, options.append), .default_text = "false",
+      .doc = "goes on behind what the file holds; else it begins anew" },
+    { .name = "flush", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(logging_values, options.flush_bytes), .default_text = "none",
+      WEIR__SPEC_CHOICES("none", 0), .least = 1,
+      .doc = "as many bytes of lines may wait to be written, 1MiB at most" },
+};
+
+static weir_status make_logging(weir_device *device, weir_resource *upstream,
+                                const void *options, weir_resource **out)
+{
+    const logging_values *values = options;
+    (void)device;
+    return weir_logging_create(upstream, values->file, &values->options, out);
+}
+
 /* ---- the table: leaves first ---- */
 
 static const weir__spec_kind kinds[] = {
@@ -244,6 +274,10 @@ static const weir__spec_kind kinds[] = {
       .purpose = "refuses to let more than a set number of bytes be out",
       .blank = &limiting_blank, .blank_bytes = sizeof limiting_blank,
       .options = limiting_options, .option_count = COUNT(limiting_options) },
+    { .name = "logging", .make = make_logging,
+      .purpose = "writes each call to a file, in the form of RMM's log and more",
+      .blank = &logging_blank, .blank_bytes = sizeof logging_blank,
+      .options = logging_options, .option_count = COUNT(logging_options) },
     { .name = "statistics", .make = make_statistics,
       .purpose = "counts what passes through" },
 };

@@ -204,8 +204,8 @@ class Info(Case):
         run = weir("info", "--resources")
         self.assertEqual((run.returncode, run.stderr), (0, ""))
         for words in (r"^resource = part", r"^part +=", r"^pool/\.\.\. +reuses",
-                      r"^  growth +size +auto +chunks", r"^device +memory",
-                      r"^  limit +size +must be given", r"use weir_callback_create$"):
+                      r"^  growth +size = auto\n +chunks are", r"^device +memory",
+                      r"^  limit +size, must be given\n", r"use weir_callback_create$"):
             self.assertRegex(run.stdout, re.compile(words, re.MULTILINE))
         self.assertLessEqual(max(map(len, run.stdout.split("\n"))), 88)
 
@@ -345,6 +345,145 @@ class Replay(Case):
                 del result["ns_per_event"], result["ns_per_event_median"]
             found["stderr"] = re.sub("0x[0-9a-f]+", "", found["stderr"])
         self.assertEqual(once, again)
+
+
+LOG = "Thread,Time,Action,Pointer,Size,Stream\n"
+LOG_STREAMS = ["0", "0x1", "0x2", "0x55d0c8a2b2c0", "0x55d0c8a2c000"]
+
+
+def random_log(seed, events, extra):
+    """A log as RMM writes it, or with `extra` as Weir does: three threads, default
+    streams and others, frees on any of them; some calls fail, some are for nothing."""
+    draw = random.Random(seed)
+    lines, live = [], {}
+    header = LOG[:-1] + ",Device,Alignment,Sequence\n" if extra else LOG
+    def add(action, pointer, size, alignment):
+        line = (f"{4000 + draw.randrange(3)},12:00:{len(lines) % 60:02}.000001,"
+                f"{action},{pointer},{size},{draw.choice(LOG_STREAMS)}")
+        if extra:
+            line += f",cuda:0,{alignment},{len(lines) + 1}"
+        lines.append(line + "\n")
+    while len(lines) < events:
+        what = draw.random()
+        if what < 0.05:
+            add("allocate failure", "(nil)", 1 << 40, 256)
+        elif what < 0.1 and not extra:
+            add(draw.choice(["allocate", "free"]), "(nil)", 0, 256)
+        elif live and what < 0.5:
+            pointer = draw.choice(sorted(live))
+            add("free", pointer, *live.pop(pointer))
+        else:
+            pointer = hex(draw.randrange(1, 1000) * 256)
+            if pointer not in live:
+                alignment = draw.choice([16, 256]) if extra else 256
+                live[pointer] = int(2 ** draw.uniform(0, 20)), alignment
+                add("allocate", pointer, *live[pointer])
+    return header + "".join(lines), lines
+
+
+class Logs(Case):
+    def test_a_log_is_replayed_on_its_own_streams(self):
+        for extra in (False, True):
+            text, lines = random_log(6, 600, extra)
+            trace = self.file("log.csv.gz", text)
+            failures = sum("failure" in line for line in lines)
+            nothings = sum(",0,0" in line for line in lines)
+            for more in ((), ("--streams", "trace"), ("--threads", "3")):
+                found = self.nothing_wrong(trace, "--verify", *more)
+                # 0 and 0x1 are one stream, and 0x2 is another on each thread.
+                self.assertEqual(found["streams"], 6)
+                self.assertEqual(found["failures_skipped"], failures)
+                self.assertGreater(found["handoffs"], 50)
+                self.assertEqual(found["results"][0]["events"] + failures
+                                 + found["nothings_skipped"], 600)
+            self.nothing_wrong(trace, "--streams", "2", "--fit")
+            found = self.results(trace, "--skip-wait", status=1)
+            self.assertGreater(found["results"][0]["ledger_findings"], 0)
+            if not extra:
+                self.assertGreater(nothings, 0)
+
+    def test_the_table_tells_what_is_skipped(self):
+        trace = self.file("log.csv", LOG +
+                          "1,00:00:00.000000,allocate failure,(nil),9,0\n"
+                          "1,00:00:00.000000,allocate,0x100,9,0\n")
+        run = weir("replay", trace)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.assertIn("1 failure and 0 calls for zero bytes are skipped", run.stdout)
+
+    def test_what_weir_logs_is_replayed(self):
+        """A replay through the adaptor makes a log; that one replays alike."""
+        trace = self.file("log.csv", random_log(7, 300, True)[0])
+        log = os.path.join(self.folder.name, "again.csv")
+        found = self.nothing_wrong(trace, "--repeat", "1", "--resource",
+                                   f"logging(file={log},append=true)/pool/device")
+        again = self.nothing_wrong(log, "--verify")
+        # One timed pass and the checked one, each of which frees all in the end.
+        self.assertEqual(again["allocations"], 2 * found["allocations"])
+        self.assertEqual(again["failures_skipped"], 0)
+        self.refused("is being written to", "replay", trace, "--resource",
+                     f"logging({log})/logging({log})/device")
+
+    def test_a_broken_log_is_refused_with_its_line(self):
+        trace = self.file("log.csv", LOG + "1,00:00:00.000000,free,0x100,9,0\n")
+        self.refused("log.csv:2: pointer 0x100 is freed and was never", "replay", trace)
+
+
+class Costs(Case):
+    def run_with(self, text, *arguments):
+        trace = self.file("trace.csv", random_trace(11, 500)[0])
+        costs = self.file("costs.txt", text)
+        return self.nothing_wrong(trace, "--repeat", "1", "--costs", costs, *arguments)
+
+    def test_costs_of_calls_are_added_to_the_hosts_time(self):
+        costs = "# of nowhere\n\nevent_record 1000 # each\nmalloc 5e5 0\r\n"
+        found = self.run_with(costs, "--streams", "4",
+                              "--compare", "pool/device,device")
+        self.assertTrue(found["costs"].endswith("costs.txt"))
+        for result in found["results"]:
+            calls = result["device_calls"]
+            self.assertGreater(calls["malloc"], 0)
+            wanted = (calls["event_record"] * 1000 + calls["malloc"] * 5e5) / 500
+            self.assertAlmostEqual(result["device_ns_per_event"], wanted, delta=0.01)
+            self.assertAlmostEqual(result["predicted_ns_per_event"],
+                                   wanted + result["ns_per_event"], delta=0.02)
+
+    def test_bytes_cost_too(self):
+        result, = self.run_with("malloc 0 1e6\n", "--resource", "device")["results"]
+        text = random_trace(11, 500)[0]
+        asked = sum(int(line.split(",")[5]) for line in text.split("\n")[1:]
+                    if ",A," in line)
+        self.assertAlmostEqual(result["device_ns_per_event"],
+                               asked / (1 << 20) * 1e6 / 500, delta=0.01)
+
+    def test_the_costs_that_ship_are_read(self):
+        path = os.path.join(TOP, "bench/costs/published.txt")
+        trace = self.file("trace.csv", random_trace(12, 200)[0])
+        result, = self.nothing_wrong(trace, "--costs", path)["results"]
+        self.assertGreater(result["device_ns_per_event"], 0)
+        run = weir("replay", trace, "--costs", path)
+        self.assertRegex(run.stdout, r"\n  predicted in all +\d")
+        result, = self.nothing_wrong(trace)["results"]
+        self.assertIsNone(result["device_ns_per_event"])
+        self.assertNotIn("predicted", weir("replay", trace).stdout)
+
+    def test_a_broken_file_of_costs_is_refused_with_its_line(self):
+        trace = self.file("trace.csv", random_trace(13, 50)[0])
+        for line, why in (("cudaMalloc 3", "no device call is a `cudaMalloc`"),
+                          ("malloc", "after the call come its ns"),
+                          ("malloc 1 2 3", "after the call come its ns"),
+                          ("malloc -1", "`-1` is no number of ns"),
+                          ("malloc 1 nan", "`nan` is no number of ns"),
+                          ("malloc 1e999", "`1e999` is no number of ns"),
+                          ("malloc 3us", "`3us` is no number of ns"),
+                          ("fill 2", "fill has its cost already"),
+                          ("malloc " + "0" * 400, "the line is longer than 398")):
+            path = self.file("costs.txt", f"fill 1\n{line}\n")
+            self.refused(f"{path}:2: {why}", "replay", trace, "--costs", path)
+        path = self.file("costs.txt", "# nothing\n")
+        self.refused(f"{path}: there is no cost in it", "replay", trace, "--costs",
+                     path)
+        self.refused("no/costs.txt: No such file", "replay", trace, "--costs",
+                     "no/costs.txt")
 
 
 class Wrong(Case):

@@ -16,7 +16,7 @@
 enum {
     ARG_RESOURCE = 1, ARG_COMPARE, ARG_DEVICE, ARG_STREAMS, ARG_SPREAD, ARG_SEED,
     ARG_THREADS, ARG_REPEAT, ARG_MEMORY, ARG_FIT, ARG_VERIFY, ARG_SKIP_WAIT, ARG_JSON,
-    ARG_HELP
+    ARG_COSTS, ARG_HELP
 };
 
 static const struct option arguments[] = {
@@ -31,6 +31,7 @@ static const struct option arguments[] = {
     { "memory", required_argument, NULL, ARG_MEMORY },
     { "fit", no_argument, NULL, ARG_FIT },
     { "verify", no_argument, NULL, ARG_VERIFY },
+    { "costs", required_argument, NULL, ARG_COSTS },
     { "skip-wait", no_argument, NULL, ARG_SKIP_WAIT },
     { "json", no_argument, NULL, ARG_JSON },
     { "help", no_argument, NULL, ARG_HELP },
@@ -44,7 +45,8 @@ void replay_help(void)
 "\n"
 "Replays an allocation trace through a memory resource, and reports what it cost.\n"
 "TRACE holds lines `t_ns,thread,stream,op,id,size`, plain or gzip; op A allocates, F\n"
-"frees, and what is never freed is live at the end.\n"
+"frees, and what is never freed is live at the end. It may be a log too, of RMM's\n"
+"logging_resource_adaptor or of Weir's logging.\n"
 "\n"
 "Timed passes come first, with nothing but the resource at work; then one checked\n"
 "pass on a stepped device, whose ledger finds every use of memory out of order.\n"
@@ -53,7 +55,8 @@ void replay_help(void)
 "                     --resources tells what there is\n"
 "  --compare A,B,...  run these in turn too, and compare them with the first\n"
 "  --device NAME      emulated, emulated:N, cuda:N or auto, which is the default\n"
-"  --streams N        spread the trace over N streams; default: those it names\n"
+"  --streams N        spread the trace over N streams; trace, which is the default:\n"
+"                     those that it names\n"
 "  --spread HOW       with --streams:\n"
 "                       random  any stream; half of the blocks are used on and freed\n"
 "                               from another than they were allocated on (default)\n"
@@ -68,6 +71,9 @@ void replay_help(void)
 "                     trace; with one thread\n"
 "  --verify           in the checked pass write every block, whole up to 1 MiB and\n"
 "                     in samples above, and read it back before it is freed\n"
+"  --costs FILE       what calls take elsewhere, to predict what an event would take\n"
+"                     there; lines as `malloc 9000 200`: a kind of call, its ns,\n"
+"                     and its ns for each MiB; bench/costs/ has one\n"
 "  --skip-wait        leave out the waits between streams, to see it found\n"
 "  --json             print one JSON object instead of a table\n"
 "\n"
@@ -212,7 +218,9 @@ static bool parse_one(int code, const char *text, const char **resource,
     case ARG_COMPARE: return parse_compare(text, out);
     case ARG_DEVICE: out->device = text; return true;
     case ARG_STREAMS:
-        return parse_count("streams", text, STREAMS_MAX, &out->stream_count);
+        out->stream_count = 0;
+        return strcmp(text, "trace") == 0
+               || parse_count("streams", text, STREAMS_MAX, &out->stream_count);
     case ARG_SPREAD: return parse_spread(text, out);
     case ARG_SEED: return parse_number("seed", text, 0, UINT64_MAX, &out->seed);
     case ARG_THREADS:
@@ -221,6 +229,7 @@ static bool parse_one(int code, const char *text, const char **resource,
     case ARG_MEMORY: return parse_bytes("memory", text, &out->memory_bytes);
     case ARG_FIT: out->fit = true; return true;
     case ARG_VERIFY: out->verify = true; return true;
+    case ARG_COSTS: out->costs_path = text; return true;
     case ARG_SKIP_WAIT: out->skip_wait = true; return true;
     case ARG_JSON: out->json = true; return true;
     default: return false; /* getopt has said why */
@@ -252,7 +261,7 @@ static bool options_agree(const replay_options *self)
     else if (self->fit && pools == 0)
         say("--fit wants a resource that begins with `pool/`");
     else if (self->spread_is_given && self->stream_count == 0)
-        say("--spread wants --streams");
+        say("--spread wants a number of --streams");
     else
         return true;
     return false;

@@ -17,9 +17,6 @@
 #include "weir_say.h"
 
 static const char *const devices[] = { "cuda:0", "emulated:0" };
-static const char *const specs[] = {
-    "device", "system", "pool/device", "pool/system", "statistics/pool/device"
-};
 
 void info_help(void)
 {
@@ -89,16 +86,30 @@ static void resource_print(const info *self, const char *spec,
     say_json_close(self->json, '}');
 }
 
+static void resource_try(const info *self, weir_device *device, const char *spec)
+{
+    weir_resource *mr;
+    weir_resource_properties properties = { .struct_size = sizeof properties };
+
+    if (weir_resource_open(device, spec, &mr) != WEIR_OK)
+        return;
+    if (weir_resource_get_properties(mr, &properties) == WEIR_OK)
+        resource_print(self, spec, &properties);
+    weir_resource_unref(mr);
+}
+
+/* Each leaf that this device has, and a pool over it. */
 static void resources_print(const info *self, weir_device *device)
 {
-    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
-        weir_resource *mr;
-        weir_resource_properties properties = { .struct_size = sizeof properties };
-        if (weir_resource_open(device, specs[i], &mr) != WEIR_OK)
+    weir_spec_kind kind = { .struct_size = sizeof kind };
+    char spec[64];
+
+    for (size_t i = 0; weir_spec_kind_get(i, &kind) == WEIR_OK; i++) {
+        if (!kind.is_leaf || kind.only_from != NULL)
             continue;
-        if (weir_resource_get_properties(mr, &properties) == WEIR_OK)
-            resource_print(self, specs[i], &properties);
-        weir_resource_unref(mr);
+        resource_try(self, device, kind.name);
+        snprintf(spec, sizeof spec, "pool/%s", kind.name);
+        resource_try(self, device, spec);
     }
 }
 
@@ -208,11 +219,13 @@ static void devices_print(const info *self)
 
 /* ---- what text can name ---- */
 
-/* Prints `text` from column `indent` on, where the line already is. */
-static void print_wrapped(int indent, const char *text)
+/* Prints `text` in lines that begin at column 21. */
+static void print_wrapped(const char *text)
 {
-    int room = 88 - indent, used = 0;
+    const int indent = 21, room = 88 - indent;
+    int used = 0;
 
+    printf("%*s", indent, "");
     while (*text != '\0') {
         int length = (int)strcspn(text, " ");
         if (used > 0 && used + 1 + length > room) {
@@ -228,14 +241,18 @@ static void print_wrapped(int indent, const char *text)
 
 static void option_text(const weir_spec_option *it)
 {
-    const char *has = it->default_text == NULL ? "must be given" : it->default_text;
-    printf("  %-18s %-8s %-14s ", it->name, it->type, has);
-    print_wrapped(45, it->doc);
-    if (it->choices != NULL && strcmp(it->choices, has) != 0) {
-        printf("%45s", "");
-        printf("words: ");
-        print_wrapped(52, it->choices);
-    }
+    char words[200];
+
+    if (it->default_text == NULL)
+        printf("  %-18s %s, must be given\n", it->name, it->type);
+    else
+        printf("  %-18s %s = %s\n", it->name, it->type, it->default_text);
+    print_wrapped(it->doc);
+    if (it->choices == NULL
+        || (it->default_text != NULL && strcmp(it->choices, it->default_text) == 0))
+        return;
+    snprintf(words, sizeof words, "words: %s", it->choices);
+    print_wrapped(words);
 }
 
 /* The words apart, for JSON. */

@@ -43,6 +43,7 @@ static weir_status device_open(const pass_place *place, weir_device **out)
         emulated.scheduler = place->scheduler;
         emulated.memory_bytes = place->memory_bytes;
         emulated.seed = place->seed;
+        emulated.costs = place->costs;
         emulated.no_ledger = place->scheduler == WEIR_EMULATED_NO_WORK;
         options.emulated = &emulated;
     }
@@ -84,8 +85,11 @@ static bool pass_open_parts(pass *self, const pass_place *place)
         return false;
     }
     while (self->stream_count < self->work->stream_count) {
-        status = weir_stream_create(self->device, WEIR_STREAM_NON_BLOCKING,
-                                    &self->streams[self->stream_count]);
+        weir_stream *stream = &self->streams[self->stream_count];
+        if (self->stream_count == self->work->legacy_stream)
+            *stream = WEIR_STREAM_LEGACY;
+        else
+            status = weir_stream_create(self->device, WEIR_STREAM_NON_BLOCKING, stream);
         if (status != WEIR_OK) {
             pass_break(self, "weir_stream_create", status);
             return false;
@@ -123,8 +127,10 @@ void pass_close(pass *self)
     }
     if (self->mr != NULL)
         weir_resource_unref(self->mr);
-    for (size_t i = 0; i < self->stream_count; i++)
-        (void)weir_stream_destroy(self->device, self->streams[i]);
+    for (size_t i = 0; i < self->stream_count; i++) {
+        if (self->streams[i] != WEIR_STREAM_LEGACY)
+            (void)weir_stream_destroy(self->device, self->streams[i]);
+    }
     if (self->device != NULL)
         weir_device_unref(self->device);
     free(self->streams);
@@ -355,12 +361,15 @@ static bool pass_time_lanes(pass *self, timed_lane *lanes, pace *paces,
     }
     if (!calls_read(self, &before))
         return false;
+    double device_ns = weir_emulated_modelled_ns(self->device);
     sleeper_begin(&second);
     double ns = lanes_time(lanes, count, threads);
     sleeper_end(&second);
+    device_ns = weir_emulated_modelled_ns(self->device) - device_ns;
     if (!calls_read(self, &after))
         return false;
 
+    out->device_ns_per_event = device_ns / (double)self->work->event_count;
     out->ns_per_event = ns / (double)self->work->event_count;
     out->calls = calls_between(&before, &after);
     out->out_of_memory = atomic_load(&self->out_of_memory);

@@ -18,7 +18,8 @@
 /* Where a pass runs, and over what. */
 typedef struct pass_place {
     const char *device;
-    bool is_emulated;       /* else the next three are not looked at */
+    bool is_emulated;       /* else the next four are not looked at */
+    const weir_emulated_costs *costs; /* may be null */
     weir_emulated_scheduler scheduler;
     size_t memory_bytes;
     uint64_t seed;
@@ -69,6 +70,7 @@ typedef struct pass_timing {
     bool held_is_known;
     size_t kept_bytes;           /* of what is held in the end: back, and not freed */
     weir_device_calls calls;     /* of the events alone */
+    double device_ns_per_event;  /* that these would have cost */
     size_t out_of_memory;
 } pass_timing;
 
@@ -86,7 +88,7 @@ static inline bool pass_allocate(pass *self, uint32_t block, void **out)
 {
     const plan_block *it = &self->work->blocks[block];
     weir_status status = weir_allocate(self->mr, self->streams[it->allocated_on],
-                                       it->bytes, WEIR_ALIGNMENT, out);
+                                       it->bytes, it->alignment, out);
     if (status == WEIR_OK)
         return true;
     pass_refuse_block(self, block, status);
@@ -111,7 +113,7 @@ static inline void pass_deallocate(pass *self, uint32_t block, void *ptr)
     const plan_block *it = &self->work->blocks[block];
     atomic_store_explicit(&self->slots[block], PASS_NOT_YET, memory_order_relaxed);
     (void)weir_deallocate(self->mr, self->streams[it->used_on], ptr, it->bytes,
-                          WEIR_ALIGNMENT);
+                          it->alignment);
 }
 
 #endif

@@ -83,14 +83,21 @@ static void block_choose_lanes(const trace *from, size_t lane_count, size_t inde
 static uint32_t event_lane(const plan *self, const trace_event *event)
 {
     const plan_block *block = &self->blocks[event->block];
-    return event->is_free ? block->freed_by : block->allocated_by;
+    return event->kind == TRACE_FREE ? block->freed_by : block->allocated_by;
+}
+
+static bool event_is_played(const trace_event *event)
+{
+    return event->kind == TRACE_ALLOCATE || event->kind == TRACE_FREE;
 }
 
 /* Deals the events to the lanes, each a run of the one array. */
 static void lanes_deal(plan *self, const trace *from)
 {
-    for (size_t i = 0; i < from->event_count; i++)
-        self->lanes[event_lane(self, &from->events[i])].count++;
+    for (size_t i = 0; i < from->event_count; i++) {
+        if (event_is_played(&from->events[i]))
+            self->lanes[event_lane(self, &from->events[i])].count++;
+    }
 
     plan_event *next = self->events;
     for (size_t i = 0; i < self->lane_count; i++) {
@@ -98,13 +105,16 @@ static void lanes_deal(plan *self, const trace *from)
         next += self->lanes[i].count;
         self->lanes[i].count = 0;
     }
+    uint32_t position = 0;
     for (size_t i = 0; i < from->event_count; i++) {
         const trace_event *event = &from->events[i];
+        if (!event_is_played(event))
+            continue;
         plan_lane *lane = &self->lanes[event_lane(self, event)];
         lane->events[lane->count++] = (plan_event){
-            .position = (uint32_t)i,
+            .position = position++,
             .block = event->block,
-            .is_free = event->is_free,
+            .is_free = event->kind == TRACE_FREE,
         };
     }
 }
@@ -121,6 +131,7 @@ static void blocks_fill(plan *self, const trace *from, const plan_options *optio
         plan_block *block = &self->blocks[i];
         *block = (plan_block){
             .bytes = source->bytes,
+            .alignment = source->alignment,
             .id = source->id,
             .line = trace_line_of(source->allocated_at),
             .is_freed = source->freed_at != TRACE_NEVER,
@@ -149,10 +160,12 @@ bool plan_make(const trace *from, const plan_options *options, plan *out)
 {
     *out = (plan){
         .block_count = from->block_count,
-        .event_count = from->event_count,
+        .event_count = from->event_count - from->failure_count - from->nothing_count,
         .lane_count = options->thread_count,
         .stream_count = options->spread == PLAN_TRACE ? from->stream_count
                                                       : options->stream_count,
+        .legacy_stream = options->spread == PLAN_TRACE ? from->legacy_stream
+                                                       : TRACE_NO_STREAM,
         .peak_live_bytes = from->peak_live_bytes,
     };
     bool *is_used = calloc(out->stream_count, sizeof *is_used);

@@ -5,6 +5,8 @@
  * on, read on the stream that uses it, and freed there; where these are two, the
  * second is made to wait for the first right after the writing: a handoff.
  *
+ * What failed in the trace, and what was about zero bytes, is not played.
+ *
  * What holds: a lane's events are in the order of the trace, each event is in
  * one lane, and an allocation stands before its free in the trace. So the lane whose
  * next event is the earliest can always go on. */
@@ -29,6 +31,7 @@ typedef enum plan_spread {
 
 typedef struct plan_block {
     size_t bytes;
+    size_t alignment;
     uint64_t id;
     size_t line;            /* of the allocation, in the trace */
     uint32_t allocated_on;  /* index of the stream */
@@ -39,7 +42,7 @@ typedef struct plan_block {
 } plan_block;
 
 typedef struct plan_event {
-    uint32_t position;      /* in the trace */
+    uint32_t position;      /* among the events of all lanes */
     uint32_t block;
     bool is_free;
 } plan_event;
@@ -58,6 +61,7 @@ typedef struct plan {
     plan_lane *lanes;
     size_t lane_count;
     size_t stream_count;
+    uint32_t legacy_stream; /* the one that is the legacy one, or TRACE_NO_STREAM */
     size_t streams_used;
     size_t handoffs;        /* from stream to stream */
     size_t crossings;       /* blocks freed by another host thread */

@@ -60,6 +60,7 @@ static pass_place place_of(const replay_options *options, const host *where,
         .is_emulated = where->is_emulated,
         .scheduler = scheduler,
         .memory_bytes = where->memory_bytes,
+        .costs = options->costs_path == NULL ? NULL : &options->costs,
         .seed = options->seed,
         .spec = spec,
         .skip_wait = options->skip_wait,
@@ -201,7 +202,14 @@ static int replay_plan(const replay_options *options, const trace *from,
     if (options->spread == PLAN_THREAD && work->streams_used < work->stream_count)
         say("note: the threads of the trace fill %zu of the %zu streams",
             work->streams_used, work->stream_count);
-    if (!host_find(options, from, &where) || !specs_open(options, &where, work))
+    if (!host_find(options, from, &where))
+        return SAY_REFUSED;
+    if (options->costs_path != NULL && !where.is_emulated) {
+        say("--costs wants an emulated device: calls of %s take what they take",
+            where.device);
+        return SAY_REFUSED;
+    }
+    if (!specs_open(options, &where, work))
         return SAY_REFUSED;
     return replay_results(options, from, work, &where, results);
 }
@@ -248,7 +256,9 @@ int replay_main(int argc, char **argv)
         say("try `weir replay --help`");
         break;
     case REPLAY_RUN:
-        code = replay_trace(&options);
+        if (options.costs_path == NULL || costs_read(options.costs_path,
+                                                     &options.costs))
+            code = replay_trace(&options);
         break;
     }
     replay_options_clear(&options);

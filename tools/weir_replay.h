@@ -3,6 +3,7 @@
 #define WEIR_REPLAY_H
 
 #include "weir_check.h"
+#include "weir_costs.h"
 #include "weir_pass.h"
 #include "weir_plan.h"
 #include "weir_trace.h"
@@ -22,6 +23,8 @@ typedef struct replay_options {
     size_t thread_count;
     size_t repeat;
     size_t memory_bytes;    /* 0: enough for the trace */
+    const char *costs_path; /* null: nothing is predicted; else the next is read */
+    weir_emulated_costs costs;
     bool fit;
     bool verify;
     bool skip_wait;

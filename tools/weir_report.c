@@ -30,6 +30,11 @@ static double known_time(double ns)
     return ns > 0 ? ns : NAN;
 }
 
+static double predicted_ns(const replay_result *it)
+{
+    return known_time(it->timing.ns_per_event) + it->timing.device_ns_per_event;
+}
+
 static const char *spread_name(plan_spread spread)
 {
     switch (spread) {
@@ -105,6 +110,26 @@ static void row_times(const replay_report *report)
             cell_compare(&line[i], ns, report->results[0].timing.ns_per_event);
     }
     row_print(report, "ns per event", line);
+}
+
+/* What the host's part of an event takes here, and with it what its device calls take
+ * elsewhere. */
+static void rows_predicted(const replay_report *report)
+{
+    cells device = { 0 }, both = { 0 };
+
+    if (report->options->costs_path == NULL)
+        return;
+    for (size_t i = 0; i < report->result_count; i++) {
+        double ns = report->results[i].timing.device_ns_per_event;
+        double sum = predicted_ns(&report->results[i]);
+        snprintf(device[i].figure, sizeof device[i].figure, "%.1f", ns);
+        snprintf(both[i].figure, sizeof both[i].figure, sum > 0 ? "%.1f" : "-", sum);
+        if (i > 0)
+            cell_compare(&both[i], sum, predicted_ns(&report->results[0]));
+    }
+    row_print(report, "  its device calls", device);
+    row_print(report, "  predicted in all", both);
 }
 
 /* Zero stands for what is not known. */
@@ -229,6 +254,10 @@ static void table_head(const replay_report *report)
     printf("trace   %s\n", report->options->trace_path);
     printf("        %zu events: %zu allocations, of which %zu were live at most\n",
            from->event_count, from->block_count, from->peak_live_blocks);
+    if (from->failure_count + from->nothing_count != 0)
+        printf("        %zu failure%s and %zu call%s for zero bytes are skipped\n",
+               from->failure_count, plural(from->failure_count), from->nothing_count,
+               plural(from->nothing_count));
     printf("run     on %s, %zu host thread%s, %zu stream%s", report->device,
            work->lane_count, plural(work->lane_count), work->stream_count,
            plural(work->stream_count));
@@ -270,6 +299,9 @@ static void table_foot(const replay_report *report)
                  + it->failed;
     }
     note_kept(report);
+    if (report->options->costs_path != NULL)
+        printf("\npredicted: the time here, and what %s says of the device calls, one "
+               "after\nthe other.\n", report->options->costs_path);
     puts("");
     if (wrong != 0)
         puts("SOMETHING IS WRONG: see above");
@@ -284,6 +316,7 @@ void replay_print_table(const replay_report *report)
 {
     table_head(report);
     row_times(report);
+    rows_predicted(report);
     rows_memory(report);
     rows_calls(report);
     rows_faults(report);
@@ -309,6 +342,10 @@ static void json_result(say_json *json, const replay_report *report,
     say_json_number(json, "events", report->plan->event_count);
     say_json_real(json, "ns_per_event", known_time(it->timing.ns_per_event), 2);
     say_json_real(json, "ns_per_event_median", known_time(it->ns_median), 2);
+    bool predicts = report->options->costs_path != NULL;
+    say_json_real(json, "device_ns_per_event",
+                  predicts ? it->timing.device_ns_per_event : NAN, 2);
+    say_json_real(json, "predicted_ns_per_event", predicts ? predicted_ns(it) : NAN, 2);
     say_json_number(json, "peak_live_bytes", it->timing.peak_live_bytes);
     if (it->timing.held_is_known)
         say_json_number(json, "peak_held_bytes", it->timing.peak_held_bytes);
@@ -348,7 +385,13 @@ void replay_print_json(const replay_report *report)
     say_json_number(&json, "repeat", options->repeat);
     say_json_bool(&json, "verify", options->verify);
     say_json_bool(&json, "skip_wait", options->skip_wait);
+    if (options->costs_path != NULL)
+        say_json_text(&json, "costs", options->costs_path);
+    else
+        say_json_null(&json, "costs");
     say_json_number(&json, "allocations", report->trace->block_count);
+    say_json_number(&json, "failures_skipped", report->trace->failure_count);
+    say_json_number(&json, "nothings_skipped", report->trace->nothing_count);
     say_json_number(&json, "handoffs", report->plan->handoffs);
     say_json_number(&json, "crossings", report->plan->crossings);
     say_json_open(&json, "results", '[');

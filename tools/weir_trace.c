@@ -1,24 +1,16 @@
 /* weir_trace.c - reads an allocation trace, line by line, and refuses what is wrong.
  *
- * The file is never in memory as a whole. Each line is cut into its six fields, each
- * field becomes a number, and each event is held against what came before: a table
- * from id to the last block of that name tells whether it is live. The first fault
- * ends the reading, with the line's number, and everything read so far is freed. */
+ * Each line becomes an event, which is held against what came before: a table from id
+ * to the last block of that name tells whether it is live. The first fault ends the
+ * reading, with the line's number, and everything read so far is freed. */
 #include "weir_trace.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
-#define HEADER "t_ns,thread,stream,op,id,size"
-
-/* Six numbers of 20 digits would do. */
-#define LINE_BYTES_MAX 160
-#define CHUNK_BYTES 65536
+#include "weir_form.h"
 
 /* ---- from numbers to indices ---- */
 
@@ -84,190 +76,49 @@ static number_slot *number_table_enter(number_table *self, uint64_t number,
     return slot;
 }
 
+static void number_table_clear(number_table *self)
+{
+    for (size_t i = 0; i < self->capacity; i++)
+        self->slots[i].index = NONE;
+    self->count = 0;
+}
+
 /* ---- the reader ---- */
 
 typedef struct reader {
-    gzFile file;
-    char chunk[CHUNK_BYTES];
-    size_t chunk_bytes;
-    size_t chunk_at;
-    char line[LINE_BYTES_MAX + 1];
-    size_t line_number;
-
+    lines lines;
+    form form;
     trace trace;
     size_t events_capacity;
     size_t blocks_capacity;
     number_table threads;
-    number_table streams;
-    number_table ids; /* to the last block of that name */
+    number_table streams;     /* those with a name */
+    number_table own_streams; /* from the thread's number */
+    number_table ids;         /* to the last block of that name */
     uint64_t last_time;
     size_t live_bytes;
     size_t live_blocks;
-    trace_error *error;
 } reader;
 
-__attribute__((format(printf, 2, 3)))
-static bool refuse(reader *self, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(self->error->message, sizeof self->error->message, format, args);
-    va_end(args);
-    self->error->line = self->line_number;
-    return false;
-}
+#define refuse(self, ...) lines_refuse(&(self)->lines, __VA_ARGS__)
 
 static bool refuse_for_memory(reader *self)
 {
-    self->line_number = 0;
-    return refuse(self, "no host memory for a trace of this length");
+    return lines_refuse_for_memory(&self->lines);
 }
 
-/* ---- lines ---- */
+typedef struct name_text {
+    char text[40];
+} name_text;
 
-/* What zlib found wrong with the file when a read came back short. */
-static bool refuse_for_zlib(reader *self)
+/* What the file calls a block. */
+static name_text name_of(const reader *self, uint64_t id)
 {
-    int code;
-    int cause = errno;
-    const char *words = gzerror(self->file, &code);
-
-    if (code == Z_BUF_ERROR)
-        return refuse(self, "the gzip file is cut short");
-    if (code == Z_ERRNO) {
-        self->line_number = 0;
-        return refuse(self, "cannot be read: %s", strerror(cause));
-    }
-    if (code == Z_MEM_ERROR)
-        return refuse_for_memory(self);
-    return refuse(self, "the gzip file is broken: %s", words);
-}
-
-/* Reads the next chunk; an empty one at the end of the file. */
-static bool chunk_fill(reader *self)
-{
-    errno = 0;
-    int bytes = gzread(self->file, self->chunk, CHUNK_BYTES);
-    int code = Z_OK;
-    (void)gzerror(self->file, &code);
-    if (bytes < 0 || (bytes == 0 && code != Z_OK && code != Z_STREAM_END))
-        return refuse_for_zlib(self);
-    self->chunk_bytes = (size_t)bytes;
-    self->chunk_at = 0;
-    return true;
-}
-
-/* Reads a line without its end. *more is false at the end of the file, where a line
- * that has begun and not ended is a fault: half a number is a number too. */
-static bool line_read(reader *self, bool *more)
-{
-    size_t bytes = 0;
-
-    self->line_number++;
-    for (;;) {
-        if (self->chunk_at == self->chunk_bytes && !chunk_fill(self))
-            return false;
-        if (self->chunk_bytes == 0)
-            break;
-        char c = self->chunk[self->chunk_at++];
-        if (c == '\n') {
-            if (bytes > 0 && self->line[bytes - 1] == '\r')
-                bytes--;
-            self->line[bytes] = '\0';
-            if (strlen(self->line) != bytes)
-                return refuse(self, "there is a null byte in the line");
-            *more = true;
-            return true;
-        }
-        if (bytes == LINE_BYTES_MAX)
-            return refuse(self, "the line has more than %d bytes", LINE_BYTES_MAX);
-        self->line[bytes++] = c;
-    }
-    *more = false;
-    if (bytes > 0)
-        return refuse(self, "the last line has no end: the file is cut short");
-    return true;
-}
-
-/* ---- fields ---- */
-
-enum { TIME, THREAD, STREAM, OP, ID, SIZE, FIELD_COUNT };
-
-static const char *const field_names[FIELD_COUNT] = {
-    "t_ns", "thread", "stream", "op", "id", "size"
-};
-
-/* Cuts the line at its commas, in place. */
-static bool fields_cut(reader *self, char *fields[FIELD_COUNT])
-{
-    size_t count = 1;
-
-    fields[0] = self->line;
-    for (char *at = self->line; *at != '\0'; at++) {
-        if (*at != ',')
-            continue;
-        if (count < FIELD_COUNT)
-            fields[count] = at + 1;
-        count++;
-        *at = '\0';
-    }
-    if (count != FIELD_COUNT)
-        return refuse(self, "%zu field%s; there are %d: %s",
-                      count, count == 1 ? "" : "s", FIELD_COUNT, HEADER);
-    return true;
-}
-
-/* Digits only, up to UINT64_MAX. */
-static bool field_number(reader *self, char *const fields[FIELD_COUNT], int which,
-                         uint64_t *out)
-{
-    uint64_t number = 0;
-
-    for (const char *at = fields[which]; *at != '\0'; at++) {
-        if (*at < '0' || *at > '9')
-            return refuse(self, "%s is `%.24s`, which is no number",
-                          field_names[which], fields[which]);
-        uint64_t digit = (uint64_t)(*at - '0');
-        if (number > (UINT64_MAX - digit) / 10)
-            return refuse(self, "%s is `%.40s`, which is too large",
-                          field_names[which], fields[which]);
-        number = number * 10 + digit;
-    }
-    if (fields[which][0] == '\0')
-        return refuse(self, "%s is empty", field_names[which]);
-    *out = number;
-    return true;
-}
-
-/* One line as it stands, before it is held against the others. */
-typedef struct trace_line {
-    uint64_t time, thread, stream, id, bytes;
-    bool is_free;
-} trace_line;
-
-static bool line_parse(reader *self, trace_line *out)
-{
-    char *fields[FIELD_COUNT];
-
-    if (!fields_cut(self, fields)
-        || !field_number(self, fields, TIME, &out->time)
-        || !field_number(self, fields, THREAD, &out->thread)
-        || !field_number(self, fields, STREAM, &out->stream)
-        || !field_number(self, fields, ID, &out->id)
-        || !field_number(self, fields, SIZE, &out->bytes))
-        return false;
-    if (strcmp(fields[OP], "A") != 0 && strcmp(fields[OP], "F") != 0)
-        return refuse(self, "op is `%.24s`; it is A or F", fields[OP]);
-    out->is_free = fields[OP][0] == 'F';
-
-    if (out->bytes == 0)
-        return refuse(self, "size is 0");
-    if (out->bytes > PTRDIFF_MAX)
-        return refuse(self, "size is %" PRIu64 ", which is too large", out->bytes);
-    if (out->time < self->last_time)
-        return refuse(self, "the time goes back, from %" PRIu64 " to %" PRIu64,
-                      self->last_time, out->time);
-    return true;
+    name_text out;
+    (void)snprintf(out.text, sizeof out.text,
+                   self->form.kind == FORM_TRACE ? "id %" PRIu64 : "pointer 0x%" PRIx64,
+                   id);
+    return out;
 }
 
 /* ---- events ---- */
@@ -312,8 +163,9 @@ static bool block_begin(reader *self, const trace_line *line, uint32_t *out)
     if (slot->index != fresh) {
         const trace_block *before = &made->blocks[slot->index];
         if (before->freed_at == TRACE_NEVER)
-            return refuse(self, "id %" PRIu64 " is allocated again; it is live since "
-                          "line %zu", line->id, trace_line_of(before->allocated_at));
+            return refuse(self, "%s is allocated again; it is live since line %zu",
+                          name_of(self, line->id).text,
+                          trace_line_of(before->allocated_at));
         slot->index = fresh;
     }
     if (line->bytes > PTRDIFF_MAX - self->live_bytes)
@@ -322,6 +174,7 @@ static bool block_begin(reader *self, const trace_line *line, uint32_t *out)
     made->blocks[made->block_count++] = (trace_block){
         .id = line->id,
         .bytes = (size_t)line->bytes,
+        .alignment = (size_t)line->alignment,
         .allocated_at = made->event_count,
         .freed_at = TRACE_NEVER,
     };
@@ -335,25 +188,37 @@ static bool block_begin(reader *self, const trace_line *line, uint32_t *out)
     return true;
 }
 
+/* What the free `line` says of its block is what the allocation said. */
+static bool block_matches(reader *self, const trace_line *line,
+                          const trace_block *block)
+{
+    if (block->bytes != line->bytes)
+        return refuse(self, "%s is freed with %" PRIu64 " bytes; it was allocated in "
+                      "line %zu with %zu", name_of(self, line->id).text, line->bytes,
+                      trace_line_of(block->allocated_at), block->bytes);
+    if (block->alignment != line->alignment)
+        return refuse(self, "%s is freed with alignment %" PRIu64 "; it was allocated "
+                      "in line %zu with %zu", name_of(self, line->id).text,
+                      line->alignment, trace_line_of(block->allocated_at),
+                      block->alignment);
+    return true;
+}
+
 static bool block_end(reader *self, const trace_line *line, uint32_t *out)
 {
     trace *made = &self->trace;
-    if (self->ids.count == 0)
-        return refuse(self, "id %" PRIu64 " is freed and was never allocated",
-                      line->id);
-
-    uint32_t index = number_slot_of(&self->ids, line->id)->index;
+    uint32_t index = self->ids.count == 0
+                         ? NONE
+                         : number_slot_of(&self->ids, line->id)->index;
     if (index == NONE)
-        return refuse(self, "id %" PRIu64 " is freed and was never allocated",
-                      line->id);
+        return refuse(self, "%s is freed and was never allocated",
+                      name_of(self, line->id).text);
     trace_block *block = &made->blocks[index];
     if (block->freed_at != TRACE_NEVER)
-        return refuse(self, "id %" PRIu64 " is freed again; it was freed in line %zu",
-                      line->id, trace_line_of(block->freed_at));
-    if (block->bytes != line->bytes)
-        return refuse(self, "id %" PRIu64 " is freed with %" PRIu64 " bytes; it was "
-                      "allocated in line %zu with %zu", line->id, line->bytes,
-                      trace_line_of(block->allocated_at), block->bytes);
+        return refuse(self, "%s is freed again; it was freed in line %zu",
+                      name_of(self, line->id).text, trace_line_of(block->freed_at));
+    if (!block_matches(self, line, block))
+        return false;
 
     block->freed_at = made->event_count;
     self->live_bytes -= block->bytes;
@@ -362,23 +227,62 @@ static bool block_end(reader *self, const trace_line *line, uint32_t *out)
     return true;
 }
 
-static bool event_add(reader *self, const trace_line *line)
+/* The index of the stream that the line names. */
+static bool stream_enter(reader *self, const trace_line *line, uint32_t *out)
+{
+    trace *made = &self->trace;
+    uint32_t fresh = (uint32_t)made->stream_count;
+
+    if (line->stream_kind == FORM_LEGACY) {
+        if (made->legacy_stream == TRACE_NO_STREAM)
+            made->legacy_stream = fresh;
+        *out = made->legacy_stream;
+    } else {
+        bool is_own = line->stream_kind == FORM_OWN;
+        number_slot *slot =
+            number_table_enter(is_own ? &self->own_streams : &self->streams,
+                               is_own ? line->thread : line->stream, fresh);
+        if (slot == NULL)
+            return refuse_for_memory(self);
+        *out = slot->index;
+    }
+    made->stream_count += *out == fresh;
+    return true;
+}
+
+static bool block_of_event(reader *self, const trace_line *line, trace_event *event)
 {
     trace *made = &self->trace;
 
+    switch (line->kind) {
+    case TRACE_ALLOCATE: return block_begin(self, line, &event->block);
+    case TRACE_FREE: return block_end(self, line, &event->block);
+    case TRACE_FAILURE: made->failure_count++; break;
+    case TRACE_NOTHING: made->nothing_count++; break;
+    }
+    event->block = TRACE_NO_BLOCK;
+    return true;
+}
+
+static bool event_add(reader *self, const trace_line *line)
+{
+    trace *made = &self->trace;
+    trace_event event = { .kind = line->kind };
+
     if (made->event_count == UINT32_MAX - 1)
         return refuse(self, "more than %" PRIu32 " events", UINT32_MAX - 1);
+    if (line->time < self->last_time)
+        return refuse(self, "the time goes back, from %" PRIu64 " to %" PRIu64,
+                      self->last_time, line->time);
+    if (line->begins_run)
+        number_table_clear(&self->ids); /* another run's addresses are others */
     number_slot *thread = number_table_enter(&self->threads, line->thread,
                                              (uint32_t)self->threads.count);
-    number_slot *stream = number_table_enter(&self->streams, line->stream,
-                                             (uint32_t)self->streams.count);
-    if (thread == NULL || stream == NULL || !events_make_room(self))
+    if (thread == NULL || !events_make_room(self))
         return refuse_for_memory(self);
-
-    trace_event event = { .thread = thread->index, .stream = stream->index,
-                          .is_free = line->is_free };
-    if (line->is_free ? !block_end(self, line, &event.block)
-                       : !block_begin(self, line, &event.block))
+    event.thread = thread->index;
+    if (!stream_enter(self, line, &event.stream)
+        || !block_of_event(self, line, &event))
         return false;
     made->events[made->event_count++] = event;
     self->last_time = line->time;
@@ -391,13 +295,11 @@ static bool header_read(reader *self)
 {
     bool more;
 
-    if (!line_read(self, &more))
+    if (!lines_read(&self->lines, &more))
         return false;
     if (!more)
         return refuse(self, "the file is empty");
-    if (strcmp(self->line, HEADER) != 0)
-        return refuse(self, "the first line is not `%s`", HEADER);
-    return true;
+    return form_begin(&self->form, &self->lines);
 }
 
 static bool body_read(reader *self)
@@ -406,27 +308,18 @@ static bool body_read(reader *self)
     trace_line line;
 
     for (;;) {
-        if (!line_read(self, &more))
+        if (!lines_read(&self->lines, &more))
             return false;
         if (!more)
             break;
-        if (!line_parse(self, &line) || !event_add(self, &line))
+        if (!form_read(&self->form, &self->lines, &line) || !event_add(self, &line))
             return false;
     }
     if (self->trace.event_count == 0)
         return refuse(self, "there are no events");
+    if (self->trace.block_count == 0)
+        return refuse(self, "nothing is allocated");
     self->trace.thread_count = self->threads.count;
-    self->trace.stream_count = self->streams.count;
-    return true;
-}
-
-static bool file_open(reader *self, const char *path)
-{
-    errno = 0;
-    self->file = gzopen(path, "rbe");
-    if (self->file == NULL)
-        return refuse(self, "cannot be opened: %s",
-                      errno != 0 ? strerror(errno) : "no host memory");
     return true;
 }
 
@@ -434,29 +327,30 @@ void trace_clear(trace *self)
 {
     free(self->events);
     free(self->blocks);
-    *self = (trace){ 0 };
+    *self = (trace){ .legacy_stream = TRACE_NO_STREAM };
 }
 
 bool trace_read(const char *path, trace *out, trace_error *error)
 {
-    *out = (trace){ 0 };
+    *out = (trace){ .legacy_stream = TRACE_NO_STREAM };
     *error = (trace_error){ 0 };
     reader *self = calloc(1, sizeof *self);
     if (self == NULL) {
         snprintf(error->message, sizeof error->message, "no host memory to read it");
         return false;
     }
-    self->error = error;
+    self->lines.error = error;
+    self->trace.legacy_stream = TRACE_NO_STREAM;
 
-    bool good = file_open(self, path) && header_read(self) && body_read(self);
-    if (self->file != NULL)
-        (void)gzclose_r(self->file);
+    bool good = lines_open(&self->lines, path) && header_read(self) && body_read(self);
+    lines_close(&self->lines);
     if (good)
         *out = self->trace;
     else
         trace_clear(&self->trace);
     free(self->threads.slots);
     free(self->streams.slots);
+    free(self->own_streams.slots);
     free(self->ids.slots);
     free(self);
     return good;

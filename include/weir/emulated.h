@@ -54,6 +54,23 @@ typedef struct weir_emulated_finding {
 typedef void (*weir_emulated_listener)(void *context,
                                        const weir_emulated_finding *finding);
 
+/* What a kind of device call would take on a device of another make. */
+typedef struct weir_emulated_cost {
+    double ns;         /* each call */
+    double ns_per_mib; /* and of each MiB that it is about */
+} weir_emulated_cost;
+
+/* What each kind of device call would take; zero: nothing. Of calls that get, give
+ * back, register, copy or fill memory all bytes count. Pools of the device's own are
+ * the exception: mempool_malloc counts the bytes that the pool draws from the device
+ * for it, and mempool_trim those that a pool gives back to it, at whatever call. */
+typedef struct weir_emulated_costs {
+    size_t struct_size;
+#define X(name) weir_emulated_cost name;
+    WEIR_DEVICE_CALL_MAP(X)
+#undef X
+} weir_emulated_costs;
+
 /* Zero asks for the default; start from WEIR_EMULATED_OPTIONS_INIT. */
 typedef struct weir_emulated_options {
     size_t struct_size;
@@ -65,11 +82,12 @@ typedef struct weir_emulated_options {
     bool no_ledger;       /* keep no ledger: nothing is found, everything is faster */
     weir_emulated_listener on_finding; /* may be null */
     void *finding_context;
+    const weir_emulated_costs *costs; /* copied; null: nothing costs anything */
 } weir_emulated_options;
 
 #define WEIR_EMULATED_OPTIONS_INIT                                               \
     { sizeof(weir_emulated_options), 0, WEIR_EMULATED_THREADS, 0, NULL, NULL,    \
-      false, NULL, NULL }
+      false, NULL, NULL, NULL }
 
 /* ---- work ---- */
 
@@ -217,6 +235,14 @@ WEIR_API uint64_t weir_emulated_call_bit(const char *name);
 
 /* How many calls there were that the planned fault counted. */
 WEIR_API uint64_t weir_emulated_fault_calls(weir_device *device);
+
+/* ---- costs ---- */
+
+/* What all device calls so far would have taken by the costs that the device was opened
+ * with, in ns, one after the other whichever threads made them. Calls that were refused
+ * count, without their bytes. No time passes for it: with the host's own time of a run
+ * it predicts what the run takes elsewhere. 0 without costs. */
+WEIR_API double weir_emulated_modelled_ns(weir_device *device);
 
 #ifdef __cplusplus
 }

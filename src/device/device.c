@@ -68,12 +68,15 @@ static bool emulated_options_equal(const weir_emulated_options *a,
     return a->memory_bytes == b->memory_bytes && a->scheduler == b->scheduler &&
            a->seed == b->seed && a->choose == b->choose &&
            a->choose_context == b->choose_context && a->no_ledger == b->no_ledger &&
-           a->on_finding == b->on_finding && a->finding_context == b->finding_context;
+           a->on_finding == b->on_finding && a->finding_context == b->finding_context &&
+           memcmp(a->costs, b->costs, sizeof *a->costs) == 0;
 }
 
+/* In the end emulated->costs is `costs`. */
 static weir_status options_read(const weir_device_options *from,
                                 weir_device_options *options,
-                                weir_emulated_options *emulated)
+                                weir_emulated_options *emulated,
+                                weir_emulated_costs *costs)
 {
     weir_status status = weir__read_options(from, options, sizeof *options,
                                             "device options");
@@ -88,7 +91,9 @@ static weir_status options_read(const weir_device_options *from,
     if ((unsigned)emulated->scheduler > WEIR_EMULATED_NO_WORK)
         return weir__fail(WEIR_INVALID_ARGUMENT, "%d is no scheduler",
                           (int)emulated->scheduler);
-    return WEIR_OK;
+    status = weir__costs_read(emulated->costs, costs);
+    emulated->costs = costs;
+    return status;
 }
 
 static weir_device *registry_find(const char *name)
@@ -125,6 +130,8 @@ static weir_status device_make(const char *name, const device_name *which,
         atomic_init(&device->calls[call], 0);
     snprintf(device->name, sizeof device->name, "%s", name);
     device->emulated_options = *emulated;
+    device->costs = *emulated->costs;
+    device->emulated_options.costs = &device->costs;
     device->options = *options;
     device->options.emulated = &device->emulated_options;
 
@@ -202,10 +209,11 @@ weir_status weir_device_open(const char *name, const weir_device_options *from,
     device_name which;
     weir_device_options options;
     weir_emulated_options emulated;
+    weir_emulated_costs costs;
     status = name_parse(name, &which);
     if (status != WEIR_OK)
         return status;
-    status = options_read(from, &options, &emulated);
+    status = options_read(from, &options, &emulated, &costs);
     if (status != WEIR_OK)
         return status;
     weir__watch_forks();

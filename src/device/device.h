@@ -160,7 +160,8 @@ struct weir_device {
     atomic_uint_least64_t calls[WEIR__CALL_COUNT];
     char name[24];
     weir_device_options options;    /* as opened; .emulated points to the next */
-    weir_emulated_options emulated_options;
+    weir_emulated_options emulated_options; /* its costs are the next */
+    weir_emulated_costs costs;
     struct weir_device *next;       /* in the registry, guarded by its lock */
 };
 
@@ -233,5 +234,9 @@ static inline bool weir__device_is_lost(weir_device *device)
 /* What weir_device_open needs of each kind: makes the object, or says why not. */
 weir_status weir__emulated_open(int32_t ordinal, const weir_emulated_options *options,
                                 const weir__device_ops **ops, void **self);
+
+/* Writes the whole of `from`, of which null is all zeros. INVALID_ARGUMENT: one is
+ * negative, or no number. */
+weir_status weir__costs_read(const weir_emulated_costs *from, weir_emulated_costs *out);
 
 #endif

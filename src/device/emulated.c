@@ -233,6 +233,7 @@ static weir__emulated *device_make(int32_t ordinal,
     memset(self, 0, sizeof *self);
     self->ordinal = ordinal;
     self->options = *options;
+    self->options.costs = NULL; /* the caller's */
     self->signals_end = &self->signals;
     self->owner = (weir__ledger_owner){ weir__findings_add, self };
     atomic_init(&self->random, options->seed);
@@ -275,6 +276,10 @@ weir_status weir__emulated_open(int32_t ordinal, const weir_emulated_options *op
     if ((unsigned)complete.scheduler > WEIR_EMULATED_NO_WORK)
         return weir__fail(WEIR_INVALID_ARGUMENT, "%d is no scheduler",
                           (int)complete.scheduler);
+    weir_emulated_costs costs;
+    status = weir__costs_read(complete.costs, &costs);
+    if (status != WEIR_OK)
+        return status;
     if (ordinal < 0 || ordinal >= ORDINALS)
         return weir__fail(WEIR_INVALID_ARGUMENT, "emulated devices have numbers 0 to "
                           "%d, not %d", ORDINALS - 1, (int)ordinal);
@@ -282,6 +287,7 @@ weir_status weir__emulated_open(int32_t ordinal, const weir_emulated_options *op
     weir__emulated *made = device_make(ordinal, &complete);
     if (made == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a device");
+    weir__costs_set(made, &costs);
     status = device_fill(made);
     if (status != WEIR_OK) {
         device_free(made);

@@ -101,7 +101,8 @@ weir_status weir__arena_open(int32_t ordinal, size_t bytes, weir__arena **out);
 /* The device closes: nothing in it can be reached any more. */
 void weir__arena_close(weir__arena *arena);
 weir_status weir__arena_malloc(weir__arena *arena, size_t bytes, void **out);
-weir_status weir__arena_free(weir__arena *arena, void *ptr);
+/* *bytes: how many it had. */
+weir_status weir__arena_free(weir__arena *arena, void *ptr, size_t *bytes);
 size_t weir__arena_free_bytes(weir__arena *arena);
 /* Where work of `device` finds `bytes` bytes at `ptr`: device memory, a peer's, or any
  * of the host's. */
@@ -432,6 +433,14 @@ weir_status weir__emulated_begin_unplanned(weir__emulated *device);
 weir_status weir__emulated_refuse_lost(weir__emulated *device);
 weir_status weir__fault_plan(weir__emulated *device, const weir_emulated_fault *fault);
 
+/* ---- what calls would cost: emulated_costs.c ---- */
+
+/* Once, before any call. */
+void weir__costs_set(weir__emulated *device, const weir_emulated_costs *costs);
+/* Under the device's lock: a call begins; it is about `bytes` bytes. */
+void weir__cost_call(weir__emulated *device, weir__call call);
+void weir__cost_bytes(weir__emulated *device, weir__call call, size_t bytes);
+
 /* ---- host threads: emulated_thread.c ---- */
 
 /* A signal that nobody has awaited yet. */
@@ -520,6 +529,9 @@ struct weir__emulated {
     uint64_t fault_calls;
     bool fault_is_on;              /* a lasting one has begun */
     bool is_lost;
+
+    weir_emulated_cost costs[WEIR__CALL_COUNT]; /* constant */
+    double modelled_ns;            /* that the calls so far would have taken */
 
     weir__signal *signals;         /* oldest first */
     weir__signal **signals_end;

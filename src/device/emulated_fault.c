@@ -85,6 +85,7 @@ weir_status weir__emulated_begin_unplanned(weir__emulated *device)
 weir_status weir__emulated_begin(weir__emulated *device, weir__call call)
 {
     weir_status status = weir__emulated_begin_unplanned(device);
+    weir__cost_call(device, call);
     if (status == WEIR_OK && device->fault.kinds != 0 && fault_strikes(device, call))
         return fault_tell(device, call);
     return status;

@@ -128,10 +128,14 @@ void weir__host_memory_end(weir__emulated *device, weir__host_kind kind, void *p
     block_remove(block);
 }
 
-static weir_status make_locked(weir__emulated *self, weir__host_kind kind, size_t bytes,
-                               size_t alignment, void **out)
+/* `call` is about `kind`: for what it costs. */
+static weir_status make_locked(weir__emulated *self, weir__host_kind kind,
+                               weir__call call, size_t bytes, size_t alignment,
+                               void **out)
 {
     weir_status status = weir__host_memory_make(self, kind, bytes, alignment, out);
+    if (status == WEIR_OK)
+        weir__cost_bytes(self, call, bytes);
     if (status == WEIR_OK && self->ledger != NULL)
         weir__ledger_memory_begin(self->ledger, &self->owner, weir__this_thread(),
                                   (uintptr_t)*out, bytes);
@@ -140,8 +144,8 @@ static weir_status make_locked(weir__emulated *self, weir__host_kind kind, size_
 
 /* What comes next at these addresses may belong to another device: the ledger must have
  * heard of the end by then. */
-static weir_status end_locked(weir__emulated *self, weir__host_kind kind, void *ptr,
-                              int32_t native)
+static weir_status end_locked(weir__emulated *self, weir__host_kind kind,
+                              weir__call call, void *ptr, int32_t native)
 {
     host_block *block = block_find(self, kind, ptr);
     if (block == NULL)
@@ -150,13 +154,15 @@ static weir_status end_locked(weir__emulated *self, weir__host_kind kind, void *
                                  kind_names[kind], (int)self->ordinal);
     if (self->ledger != NULL)
         weir__ledger_memory_end(self->ledger, weir__this_thread(), (uintptr_t)ptr);
+    weir__cost_bytes(self, call, block->block.bytes);
     block_remove(block);
     return WEIR_OK;
 }
 
 weir_status weir__managed_free_locked(weir__emulated *device, void *ptr)
 {
-    return end_locked(device, WEIR__HOST_MANAGED, ptr, WEIR__NATIVE_INVALID_VALUE);
+    return end_locked(device, WEIR__HOST_MANAGED, WEIR__CALL_free, ptr,
+                      WEIR__NATIVE_INVALID_VALUE);
 }
 
 /* ---- primitives ---- */
@@ -167,7 +173,8 @@ weir_status weir__emulated_host_malloc(void *device, size_t bytes, size_t alignm
     weir__emulated *self = device;
     weir_status status = weir__emulated_begin(self, WEIR__CALL_host_malloc);
     if (status == WEIR_OK)
-        status = make_locked(self, WEIR__HOST_ORDINARY, bytes, alignment, out);
+        status = make_locked(self, WEIR__HOST_ORDINARY, WEIR__CALL_host_malloc, bytes,
+                             alignment, out);
     weir__mutex_unlock(&self->lock);
     return status;
 }
@@ -177,7 +184,8 @@ weir_status weir__emulated_host_free(void *device, void *ptr)
     weir__emulated *self = device;
     weir_status status = weir__emulated_begin(self, WEIR__CALL_host_free);
     if (status == WEIR_OK)
-        status = end_locked(self, WEIR__HOST_ORDINARY, ptr, WEIR__NATIVE_INVALID_VALUE);
+        status = end_locked(self, WEIR__HOST_ORDINARY, WEIR__CALL_host_free, ptr,
+                            WEIR__NATIVE_INVALID_VALUE);
     weir__mutex_unlock(&self->lock);
     return status;
 }
@@ -191,7 +199,8 @@ weir_status weir__emulated_managed_malloc(void *device, size_t bytes,
     (void)options;
     weir_status status = weir__emulated_begin(self, WEIR__CALL_managed_malloc);
     if (status == WEIR_OK)
-        status = make_locked(self, WEIR__HOST_MANAGED, bytes, PAGE, out);
+        status = make_locked(self, WEIR__HOST_MANAGED, WEIR__CALL_managed_malloc, bytes,
+                             PAGE, out);
     weir__mutex_unlock(&self->lock);
     return status;
 }
@@ -204,7 +213,8 @@ weir_status weir__emulated_pinned_malloc(void *device, size_t bytes, uint32_t fl
     (void)flags;
     weir_status status = weir__emulated_begin(self, WEIR__CALL_pinned_malloc);
     if (status == WEIR_OK)
-        status = make_locked(self, WEIR__HOST_PINNED, bytes, PAGE, out);
+        status = make_locked(self, WEIR__HOST_PINNED, WEIR__CALL_pinned_malloc, bytes,
+                             PAGE, out);
     weir__mutex_unlock(&self->lock);
     return status;
 }
@@ -214,7 +224,8 @@ weir_status weir__emulated_pinned_free(void *device, void *ptr)
     weir__emulated *self = device;
     weir_status status = weir__emulated_begin(self, WEIR__CALL_pinned_free);
     if (status == WEIR_OK)
-        status = end_locked(self, WEIR__HOST_PINNED, ptr, WEIR__NATIVE_INVALID_VALUE);
+        status = end_locked(self, WEIR__HOST_PINNED, WEIR__CALL_pinned_free, ptr,
+                            WEIR__NATIVE_INVALID_VALUE);
     weir__mutex_unlock(&self->lock);
     return status;
 }
@@ -226,6 +237,8 @@ static weir_status register_locked(weir__emulated *self, void *ptr, size_t bytes
         return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
                                  "%zu bytes at %p are no whole pages", bytes, ptr);
     weir_status status = block_add(self, WEIR__HOST_REGISTERED, ptr, bytes);
+    if (status == WEIR_OK)
+        weir__cost_bytes(self, WEIR__CALL_host_register, bytes);
     if (status == WEIR_OK && self->ledger != NULL)
         weir__ledger_memory_begin(self->ledger, &self->owner, weir__this_thread(),
                                   (uintptr_t)ptr, bytes);
@@ -249,8 +262,8 @@ weir_status weir__emulated_host_unregister(void *device, void *ptr)
     weir__emulated *self = device;
     weir_status status = weir__emulated_begin(self, WEIR__CALL_host_unregister);
     if (status == WEIR_OK)
-        status = end_locked(self, WEIR__HOST_REGISTERED, ptr,
-                            WEIR__NATIVE_NOT_REGISTERED);
+        status = end_locked(self, WEIR__HOST_REGISTERED, WEIR__CALL_host_unregister,
+                            ptr, WEIR__NATIVE_NOT_REGISTERED);
     weir__mutex_unlock(&self->lock);
     return status;
 }

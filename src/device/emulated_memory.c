@@ -207,11 +207,12 @@ static void block_give_back(weir__arena *arena, weir__block *block)
     pages_give_back(arena, freed, block);
 }
 
-weir_status weir__arena_free(weir__arena *arena, void *ptr)
+weir_status weir__arena_free(weir__arena *arena, void *ptr, size_t *bytes)
 {
     weir__mutex_lock(&memory_lock);
     weir__block *block = weir__blocks_at_or_below(&arena->blocks, (uintptr_t)ptr);
     bool found = block != NULL && block->ptr == (uintptr_t)ptr && !block->is_free;
+    *bytes = found ? block->bytes : 0;
     if (found)
         block_give_back(arena, block);
     weir__mutex_unlock(&memory_lock);
@@ -328,6 +329,8 @@ weir_status weir__emulated_malloc(void *device, size_t bytes, void **out)
     weir_status status = weir__emulated_begin(self, WEIR__CALL_malloc);
     if (status == WEIR_OK)
         status = weir__arena_malloc(self->arena, bytes, out);
+    if (status == WEIR_OK)
+        weir__cost_bytes(self, WEIR__CALL_malloc, bytes);
     if (status == WEIR_OK && self->ledger != NULL)
         weir__ledger_memory_begin(self->ledger, &self->owner, weir__this_thread(),
                                   (uintptr_t)*out, bytes);
@@ -339,7 +342,9 @@ static weir_status free_locked(weir__emulated *self, void *ptr)
 {
     if ((uintptr_t)ptr - (uintptr_t)self->arena->base >= self->arena->bytes)
         return weir__managed_free_locked(self, ptr);
-    weir_status status = weir__arena_free(self->arena, ptr);
+    size_t bytes;
+    weir_status status = weir__arena_free(self->arena, ptr, &bytes);
+    weir__cost_bytes(self, WEIR__CALL_free, bytes);
     if (status == WEIR_OK && self->ledger != NULL)
         weir__ledger_memory_end(self->ledger, weir__this_thread(), (uintptr_t)ptr);
     return status;

@@ -86,17 +86,23 @@ static void span_settle(weir__span *span)
 static weir_status memory_draw(const weir__mempool *pool, size_t bytes, void **out)
 {
     weir__emulated *device = pool->device;
-    if (pool->options.memory == WEIR_ASYNC_DEVICE)
-        return weir__arena_malloc(device->arena, bytes, out);
-    return weir__host_memory_make(device, WEIR__HOST_POOL, bytes, PAGE, out);
+    weir_status status =
+        pool->options.memory == WEIR_ASYNC_DEVICE
+            ? weir__arena_malloc(device->arena, bytes, out)
+            : weir__host_memory_make(device, WEIR__HOST_POOL, bytes, PAGE, out);
+    if (status == WEIR_OK)
+        weir__cost_bytes(device, WEIR__CALL_mempool_malloc, bytes);
+    return status;
 }
 
-static void memory_return(const weir__mempool *pool, void *ptr)
+static void memory_return(const weir__chunk *chunk)
 {
-    weir__emulated *device = pool->device;
-    if (pool->options.memory != WEIR_ASYNC_DEVICE)
-        weir__host_memory_end(device, WEIR__HOST_POOL, ptr);
-    else if (weir__arena_free(device->arena, ptr) != WEIR_OK)
+    weir__emulated *device = chunk->pool->device;
+    size_t bytes;
+    weir__cost_bytes(device, WEIR__CALL_mempool_trim, chunk->bytes);
+    if (chunk->pool->options.memory != WEIR_ASYNC_DEVICE)
+        weir__host_memory_end(device, WEIR__HOST_POOL, chunk->ptr);
+    else if (weir__arena_free(device->arena, chunk->ptr, &bytes) != WEIR_OK)
         WEIR_CHECK(false, "a chunk that the device does not know");
 }
 
@@ -206,7 +212,7 @@ void weir__mempool_release(weir__mempool *pool, uint64_t keep_bytes)
         pool->reserved_bytes -= chunk->bytes;
         if (device->ledger != NULL)
             weir__ledger_pool_return(device->ledger, (uintptr_t)chunk->ptr);
-        memory_return(pool, chunk->ptr);
+        memory_return(chunk);
         chunk_forget(chunk);
     }
 }
@@ -217,7 +223,7 @@ void weir__mempool_forget(weir__mempool *pool)
         weir__chunk *chunk = pool->chunks;
         pool->chunks = chunk->next;
         if (pool->options.memory != WEIR_ASYNC_DEVICE) /* else it ends with the arena */
-            memory_return(pool, chunk->ptr);
+            memory_return(chunk);
         chunk_forget(chunk);
     }
 }

@@ -316,3 +316,14 @@ uint64_t weir_emulated_fault_calls(weir_device *device)
     weir__mutex_unlock(&self->lock);
     return calls;
 }
+
+double weir_emulated_modelled_ns(weir_device *device)
+{
+    weir__emulated *self;
+    if (emulated_of(device, &self) != WEIR_OK)
+        return 0;
+    weir__mutex_lock(&self->lock);
+    double ns = self->modelled_ns;
+    weir__mutex_unlock(&self->lock);
+    return ns;
+}

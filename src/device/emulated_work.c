@@ -125,6 +125,8 @@ weir_status weir__emulated_copy(void *device, weir_stream stream, void *dst,
     weir_status status = weir__emulated_begin(self, WEIR__CALL_copy);
     if (status == WEIR_OK)
         status = put_over(self, stream, &work, "copy", both, 2);
+    if (status == WEIR_OK)
+        weir__cost_bytes(self, WEIR__CALL_copy, bytes);
     weir__mutex_unlock(&self->lock);
     return status;
 }
@@ -138,6 +140,8 @@ weir_status weir__emulated_fill(void *device, weir_stream stream, void *ptr,
     weir_status status = weir__emulated_begin(self, WEIR__CALL_fill);
     if (status == WEIR_OK)
         status = put_over(self, stream, &work, "fill", &to, 1);
+    if (status == WEIR_OK)
+        weir__cost_bytes(self, WEIR__CALL_fill, bytes);
     weir__mutex_unlock(&self->lock);
     return status;
 }

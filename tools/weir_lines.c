@@ -1,0 +1,160 @@
+/* weir_lines.c - see weir_lines.h. The file is never in memory as a whole. */
+#include "weir_lines.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+bool lines_refuse(lines *self, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(self->error->message, sizeof self->error->message, format, args);
+    va_end(args);
+    self->error->line = self->number;
+    return false;
+}
+
+bool lines_refuse_for_memory(lines *self)
+{
+    self->number = 0;
+    return lines_refuse(self, "no host memory for a trace of this length");
+}
+
+/* ---- the file ---- */
+
+bool lines_open(lines *self, const char *path)
+{
+    errno = 0;
+    self->file = gzopen(path, "rbe");
+    if (self->file == NULL)
+        return lines_refuse(self, "cannot be opened: %s",
+                            errno != 0 ? strerror(errno) : "no host memory");
+    return true;
+}
+
+void lines_close(lines *self)
+{
+    if (self->file != NULL)
+        (void)gzclose_r(self->file);
+    self->file = NULL;
+}
+
+/* What zlib found wrong with the file when a read came back short. */
+static bool refuse_for_zlib(lines *self)
+{
+    int code;
+    int cause = errno;
+    const char *words = gzerror(self->file, &code);
+
+    if (code == Z_BUF_ERROR)
+        return lines_refuse(self, "the gzip file is cut short");
+    if (code == Z_ERRNO) {
+        self->number = 0;
+        return lines_refuse(self, "cannot be read: %s", strerror(cause));
+    }
+    if (code == Z_MEM_ERROR)
+        return lines_refuse_for_memory(self);
+    return lines_refuse(self, "the gzip file is broken: %s", words);
+}
+
+/* Reads the next chunk; an empty one at the end of the file. */
+static bool chunk_fill(lines *self)
+{
+    errno = 0;
+    int bytes = gzread(self->file, self->chunk, LINES_CHUNK_BYTES);
+    int code = Z_OK;
+    (void)gzerror(self->file, &code);
+    if (bytes < 0 || (bytes == 0 && code != Z_OK && code != Z_STREAM_END))
+        return refuse_for_zlib(self);
+    self->chunk_bytes = (size_t)bytes;
+    self->chunk_at = 0;
+    return true;
+}
+
+/* At the end of the file a line that has begun and not ended is a fault: half a number
+ * is a number too. */
+bool lines_read(lines *self, bool *more)
+{
+    size_t bytes = 0;
+
+    self->number++;
+    for (;;) {
+        if (self->chunk_at == self->chunk_bytes && !chunk_fill(self))
+            return false;
+        if (self->chunk_bytes == 0)
+            break;
+        char c = self->chunk[self->chunk_at++];
+        if (c == '\n') {
+            if (bytes > 0 && self->line[bytes - 1] == '\r')
+                bytes--;
+            self->line[bytes] = '\0';
+            if (strlen(self->line) != bytes)
+                return lines_refuse(self, "there is a null byte in the line");
+            *more = true;
+            return true;
+        }
+        if (bytes == LINES_BYTES_MAX)
+            return lines_refuse(self, "the line has more than %d bytes",
+                                LINES_BYTES_MAX);
+        self->line[bytes++] = c;
+    }
+    *more = false;
+    if (bytes > 0)
+        return lines_refuse(self, "the last line has no end: the file is cut short");
+    return true;
+}
+
+/* ---- fields ---- */
+
+bool lines_cut(lines *self, char **fields, size_t count, const char *header)
+{
+    size_t found = 1;
+
+    fields[0] = self->line;
+    for (char *at = self->line; *at != '\0'; at++) {
+        if (*at != ',')
+            continue;
+        if (found < count)
+            fields[found] = at + 1;
+        found++;
+        *at = '\0';
+    }
+    if (found != count)
+        return lines_refuse(self, "%zu field%s; there are %zu: %s", found,
+                            found == 1 ? "" : "s", count, header);
+    return true;
+}
+
+/* Above every base: no digit. */
+static unsigned digit_of(char c)
+{
+    if (c >= '0' && c <= '9')
+        return (unsigned)(c - '0');
+    if (c >= 'a' && c <= 'f')
+        return (unsigned)(c - 'a') + 10;
+    if (c >= 'A' && c <= 'F')
+        return (unsigned)(c - 'A') + 10;
+    return 99;
+}
+
+bool lines_number(lines *self, const char *name, const char *field, unsigned base,
+                  uint64_t *out)
+{
+    uint64_t number = 0;
+
+    for (const char *at = field; *at != '\0'; at++) {
+        unsigned digit = digit_of(*at);
+        if (digit >= base)
+            return lines_refuse(self, "%s is `%.24s`, which is no number", name, field);
+        if (number > (UINT64_MAX - digit) / base)
+            return lines_refuse(self, "%s is `%.40s`, which is too large", name, field);
+        number = number * base + digit;
+    }
+    if (field[0] == '\0')
+        return lines_refuse(self, "%s is empty", name);
+    *out = number;
+    return true;
+}
