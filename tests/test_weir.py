@@ -486,6 +486,25 @@ class Costs(Case):
                      "no/costs.txt")
 
 
+class Shipped(Case):
+    """The traces that ship with the project and are quickly replayed."""
+
+    def test_a_program_that_generates_text(self):
+        trace = os.path.join(TOP, "bench/traces/generation.csv.gz")
+        found = self.nothing_wrong(trace, "--verify", "--fit", "--repeat", "1")
+        self.assertEqual((found["allocations"], found["streams"]), (5596, 1))
+        self.assertLess(found["results"][0]["fit_over_live"], 1.06)
+
+    def test_a_pipeline_of_threads_and_streams(self):
+        trace = os.path.join(TOP, "bench/traces/word_index.csv.gz")
+        for threads in ("1", "4"):
+            found = self.nothing_wrong(trace, "--verify", "--threads", threads,
+                                       "--compare", "pool/device,device")
+            self.assertEqual((found["allocations"], found["streams"]), (1199, 8))
+            self.assertEqual((found["handoffs"], found["spread"]), (342, "trace"))
+            self.assertEqual(found["crossings"], 171 if threads == "4" else 0)
+
+
 class Wrong(Case):
     def test_a_replay_without_its_waits_is_found_out(self):
         errors = 0
