@@ -209,7 +209,8 @@ static void neighbours_serve_together(void **state)
         weir_device *device = open_stepped(0);
         weir_stream a = raw_stream(device, WEIR_STREAM_NON_BLOCKING),
                     b = raw_stream(device, WEIR_STREAM_NON_BLOCKING);
-        weir_mempool pool = make_pool(device, policy == 0 ? SAME : INTERNAL, EVERYTHING);
+        weir_mempool pool = make_pool(device, policy == 0 ? SAME : INTERNAL,
+                                      EVERYTHING);
         char *part[4];
         for (int i = 0; i < 4; i++)
             part[i] = draw(device, pool, i == 1 ? b : a, CHUNK / 4);

@@ -173,13 +173,15 @@ weir_emulated_capture_end_graph(weir_device *device, weir_stream stream,
  *
  *   DEVICE_ERROR    memory that the graph uses is not out, or it is no graph of this
  *                   device: nothing was put
+ *   INVALID_ARGUMENT   memory that the graph allocates from a pool of the device's is
+ *                      out since its last launch
  *   NOT_SUPPORTED   `stream` is being captured itself; its capture goes on */
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_graph_launch(weir_device *device, weir_emulated_graph *graph,
                            weir_stream stream);
 
-/* What was launched runs to its end. Null is ignored; DEVICE_ERROR: it is no graph of
- * this device. */
+/* What was launched runs to its end, and what is out of its memory stays out until it
+ * is freed. Null is ignored; DEVICE_ERROR: it is no graph of this device. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_graph_destroy(weir_device *device, weir_emulated_graph *graph);
 

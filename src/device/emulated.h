@@ -323,6 +323,8 @@ typedef struct weir__node {
     weir__work work;                /* kind, and what the kind needs */
     const char *what;               /* to the ledger; null: a record or a wait */
     struct weir__node *after;       /* a wait's: the record that it waits for */
+    struct weir__graph_memory *memory; /* that it allocates, or frees; or null */
+    bool frees;
     weir__ledger_position *learned; /* a record's, while a launch is being put */
     size_t count;                   /* of accesses, and of work.views */
     weir__ledger_access accesses[];
@@ -387,6 +389,17 @@ weir_status weir__graph_launch(weir__graph *graph, weir__queue *queue);
 void weir__graph_destroy(weir__graph *graph);
 /* Those that nobody destroyed; their launches have ended. */
 void weir__graphs_free(weir__emulated *device);
+
+/* ---- memory of graphs: emulated_graph_memory.c ---- */
+
+/* Refuses a launch while memory of the last one is out. */
+weir_status weir__graph_memory_admit(const weir__graph *graph);
+/* The graph was launched, and ends at graph->launched. */
+void weir__graph_memory_launched(weir__graph *graph);
+/* Tells the ledger of an operation with memory, on stream `id`. */
+void weir__graph_memory_tell(const weir__node *node, uint64_t id);
+/* The graph goes: its memory too, when nobody uses it any more. */
+void weir__graph_memory_leave(const weir__graph *graph);
 
 /* ---- pools: emulated_mempool.c ---- */
 
@@ -498,6 +511,7 @@ struct weir__emulated {
     weir__peer *peers;             /* guarded by the memory lock */
 
     struct weir__mempool *mempools;
+    struct weir__graph_memory *graph_memories;
     weir__blocks spans_out;        /* what these have handed out */
 
     weir__queue *legacy;

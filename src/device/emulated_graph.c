@@ -17,6 +17,7 @@
 
 void weir__graph_free(weir__graph *graph)
 {
+    weir__graph_memory_leave(graph);
     while (graph->first != NULL) {
         weir__node *node = graph->first;
         graph->first = node->next;
@@ -151,7 +152,9 @@ static weir_status graph_put(weir__graph *graph, weir__queue *queue)
 static void node_tell(weir__ledger *ledger, weir__node *node)
 {
     uint64_t thread = weir__this_thread(), id = node->branch->shadow->id;
-    if (node->what != NULL)
+    if (node->memory != NULL)
+        weir__graph_memory_tell(node, id);
+    else if (node->what != NULL)
         weir__ledger_operation(ledger, thread, id, node->what, node->accesses,
                                node->count);
     else if (node->after != NULL)
@@ -196,6 +199,9 @@ weir_status weir__graph_launch(weir__graph *graph, weir__queue *queue)
     if (branch != NULL)
         return weir__fail(WEIR_NOT_SUPPORTED, "a graph cannot be launched into a "
                                               "stream that is being captured");
+    status = weir__graph_memory_admit(graph);
+    if (status != WEIR_OK)
+        return status;
     for (const weir__node *node = graph->first; node != NULL; node = node->next)
         weir__schedule_make_room(device);
 
@@ -204,6 +210,7 @@ weir_status weir__graph_launch(weir__graph *graph, weir__queue *queue)
         weir__queue_unref(graph->launched.queue);
         graph->launched = weir__queue_position(graph->origin.shadow);
         weir__queue_ref(graph->launched.queue);
+        weir__graph_memory_launched(graph);
         if (device->ledger != NULL)
             graph_tell(graph, queue);
     }

@@ -66,10 +66,12 @@ void weir__mempools_learn(weir__emulated *device, weir__position waited)
             mempool_end_if_over(pool);
         pool = next;
     }
+    weir__graph_memories_reap(device, false);
 }
 
 void weir__mempools_free(weir__emulated *device)
 {
+    weir__graph_memories_reap(device, true);
     while (device->mempools != NULL) {
         weir__mempool *pool = device->mempools;
         device->mempools = pool->next;
@@ -195,27 +197,12 @@ weir_status weir__emulated_mempool_destroy(void *device, weir_mempool pool)
 
 /* ---- handing out and taking back ---- */
 
-/* Before memory is handed out or taken back on `queue`. */
-static weir_status admit(weir__queue *queue)
-{
-    weir__branch *taken;
-    if (queue->branch != NULL)
-        return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURE_UNSUPPORTED,
-                                 "pools do not serve a stream that is captured");
-    return weir__capture_admit(queue, &taken);
-}
-
-static weir_status malloc_locked(weir__mempool *pool, weir_stream stream, size_t bytes,
-                                 void **out)
+static weir_status take_on(weir__mempool *pool, weir__queue *queue, size_t bytes,
+                           void **out)
 {
     weir__emulated *self = pool->device;
-    weir__queue *queue;
     weir__span *span;
-    weir_status status = weir__stream_find(self, stream, &queue);
-    if (status == WEIR_OK)
-        status = admit(queue);
-    if (status == WEIR_OK)
-        status = weir__mempool_take(pool, queue, bytes, &span);
+    weir_status status = weir__mempool_take(pool, queue, bytes, &span);
     if (status != WEIR_OK)
         return status;
     if (self->ledger != NULL)
@@ -224,6 +211,21 @@ static weir_status malloc_locked(weir__mempool *pool, weir_stream stream, size_t
     verify(pool);
     *out = (void *)span->block.ptr;
     return WEIR_OK;
+}
+
+static weir_status malloc_locked(weir__mempool *pool, weir_stream stream, size_t bytes,
+                                 void **out)
+{
+    weir__queue *queue;
+    weir__branch *branch;
+    weir_status status = weir__stream_find(pool->device, stream, &queue);
+    if (status == WEIR_OK)
+        status = weir__capture_admit(queue, &branch);
+    if (status != WEIR_OK)
+        return status;
+    if (branch != NULL)
+        return weir__graph_memory_malloc(branch, pool->options.memory, bytes, out);
+    return take_on(pool, queue, bytes, out);
 }
 
 weir_status weir__emulated_mempool_malloc(void *device, weir_mempool pool,
@@ -238,32 +240,29 @@ weir_status weir__emulated_mempool_malloc(void *device, weir_mempool pool,
     return status;
 }
 
-static weir_status span_find(weir__emulated *self, const void *ptr, weir__span **out)
+/* What is out at an address: of a pool, or of a graph that was launched. */
+typedef struct owner {
+    weir__span *span;
+    weir__graph_memory *memory;
+} owner;
+
+static weir_status owner_find(weir__emulated *self, const void *ptr, owner *out)
 {
     weir__block *block = weir__blocks_at_or_below(&self->spans_out, (uintptr_t)ptr);
-    *out = (weir__span *)block;
-    if (block == NULL || block->ptr != (uintptr_t)ptr)
+    if (block != NULL && block->ptr == (uintptr_t)ptr)
+        *out = (owner){ .span = (weir__span *)block };
+    else
+        *out = (owner){ .memory = weir__graph_memory_find_out(self, ptr) };
+    if (out->span == NULL && out->memory == NULL)
         return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
                                  "%p is out from no pool of emulated device %d", ptr,
                                  (int)self->ordinal);
     return WEIR_OK;
 }
 
-static weir_status free_locked(weir__emulated *self, weir_stream stream, void *ptr)
+static void span_give(weir__span *span, weir__queue *queue)
 {
-    static const weir__work marker = { .kind = WEIR__WORK_MARKER };
-    weir__queue *queue;
-    weir__span *span;
-    weir_status status = span_find(self, ptr, &span);
-    if (status == WEIR_OK)
-        status = weir__stream_find(self, stream, &queue);
-    if (status == WEIR_OK)
-        status = admit(queue);
-    if (status == WEIR_OK)
-        status = weir__queue_put(queue, &marker, 0, NULL, NULL);
-    if (status != WEIR_OK)
-        return status;
-
+    weir__emulated *self = queue->device;
     weir__mempool *pool = span->chunk->pool;
     uint64_t time = 0;
     if (self->ledger != NULL)
@@ -273,7 +272,35 @@ static weir_status free_locked(weir__emulated *self, weir_stream stream, void *p
     verify(pool);
     if (pool->is_dying)
         mempool_end_if_over(pool);
+}
+
+static weir_status give_on(weir__queue *queue, const void *ptr)
+{
+    static const weir__work marker = { .kind = WEIR__WORK_MARKER };
+    owner found;
+    weir_status status = owner_find(queue->device, ptr, &found);
+    if (status == WEIR_OK)
+        status = weir__queue_put(queue, &marker, 0, NULL, NULL);
+    if (status != WEIR_OK)
+        return status;
+    if (found.span != NULL)
+        span_give(found.span, queue);
+    else
+        weir__graph_memory_give(found.memory, queue);
     return WEIR_OK;
+}
+
+static weir_status free_locked(weir__emulated *self, weir_stream stream, void *ptr)
+{
+    weir__queue *queue;
+    weir__branch *branch;
+    weir_status status = weir__stream_find(self, stream, &queue);
+    if (status == WEIR_OK)
+        status = weir__capture_admit(queue, &branch);
+    if (status != WEIR_OK)
+        return status;
+    return branch != NULL ? weir__graph_memory_free_inside(branch, ptr)
+                          : give_on(queue, ptr);
 }
 
 weir_status weir__emulated_mempool_free(void *device, weir_stream stream, void *ptr)

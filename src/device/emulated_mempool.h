@@ -43,6 +43,13 @@ typedef struct weir__mempool {
     uint64_t used_bytes;
 } weir__mempool;
 
+/* Memory from the device or the host, for a chunk or a graph; to the ledger nobody has
+ * it yet. */
+weir_status weir__pool_memory_draw(weir__emulated *device, weir_async_memory memory,
+                                   size_t bytes, void **out);
+void weir__pool_memory_return(weir__emulated *device, weir_async_memory memory,
+                              void *ptr, size_t bytes);
+
 /* Makes room in `pool` for `bytes`, usable by what is put on `queue` from now on. */
 weir_status weir__mempool_take(weir__mempool *pool, weir__queue *queue, size_t bytes,
                                weir__span **out);
@@ -52,9 +59,37 @@ void weir__mempool_give(weir__span *span, weir__queue *queue, uint64_t time);
 void weir__mempool_learn(weir__mempool *pool, weir__position waited);
 /* Gives chunks back that are free and done, until at most `keep_bytes` are reserved. */
 void weir__mempool_release(weir__mempool *pool, uint64_t keep_bytes);
-/* The device closes: frees the records, and the host's memory. */
+/* The device closes: returns all, whoever has it. */
 void weir__mempool_forget(weir__mempool *pool);
 /* Stops if the pool is not sound. */
 void weir__mempool_verify(const weir__mempool *pool);
+
+/* ---- memory of graphs: emulated_graph_memory.c ---- */
+
+/* Allocated in a capture: it has its address for as long as the graph lives, and is out
+ * from a launch until it is freed, in the graph or behind the launch. */
+typedef struct weir__graph_memory {
+    struct weir__graph_memory *next; /* on the device's list */
+    weir__emulated *device;
+    weir__graph *graph;              /* null: it is gone */
+    weir_async_memory memory;
+    void *ptr;
+    size_t bytes;
+    bool is_freed_inside;            /* by an operation of the graph */
+    bool is_out;
+    weir__position at;               /* behind its last use: counted; null: none */
+} weir__graph_memory;
+
+/* In a capture: an operation that allocates, or frees, where the branch is. */
+weir_status weir__graph_memory_malloc(weir__branch *branch, weir_async_memory memory,
+                                      size_t bytes, void **out);
+weir_status weir__graph_memory_free_inside(weir__branch *branch, const void *ptr);
+/* What is at `ptr` and out since a launch; null: nothing. */
+weir__graph_memory *weir__graph_memory_find_out(weir__emulated *device,
+                                                const void *ptr);
+/* It was freed on `queue`, by the last operation there. */
+void weir__graph_memory_give(weir__graph_memory *memory, weir__queue *queue);
+/* Returns what is of no graph any more, and done (or not: the device closes). */
+void weir__graph_memories_reap(weir__emulated *device, bool all);
 
 #endif

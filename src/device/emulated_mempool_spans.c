@@ -83,27 +83,34 @@ static void span_settle(weir__span *span)
 
 /* ---- chunks ---- */
 
-static weir_status memory_draw(const weir__mempool *pool, size_t bytes, void **out)
+weir_status weir__pool_memory_draw(weir__emulated *device, weir_async_memory memory,
+                                   size_t bytes, void **out)
 {
-    weir__emulated *device = pool->device;
-    weir_status status =
-        pool->options.memory == WEIR_ASYNC_DEVICE
-            ? weir__arena_malloc(device->arena, bytes, out)
-            : weir__host_memory_make(device, WEIR__HOST_POOL, bytes, PAGE, out);
-    if (status == WEIR_OK)
-        weir__cost_bytes(device, WEIR__CALL_mempool_malloc, bytes);
-    return status;
+    weir_status status = memory == WEIR_ASYNC_DEVICE
+                             ? weir__arena_malloc(device->arena, bytes, out)
+                             : weir__host_memory_make(device, WEIR__HOST_POOL, bytes,
+                                                      PAGE, out);
+    if (status != WEIR_OK)
+        return status;
+    weir__cost_bytes(device, WEIR__CALL_mempool_malloc, bytes);
+    if (device->ledger != NULL)
+        weir__ledger_pool_draw(device->ledger, &device->owner, weir__this_thread(),
+                               (uintptr_t)*out, bytes);
+    return WEIR_OK;
 }
 
-static void memory_return(const weir__chunk *chunk)
+/* What comes next at these addresses may belong to another device: the ledger must have
+ * heard of the end by then. */
+void weir__pool_memory_return(weir__emulated *device, weir_async_memory memory,
+                              void *ptr, size_t bytes)
 {
-    weir__emulated *device = chunk->pool->device;
-    size_t bytes;
-    weir__cost_bytes(device, WEIR__CALL_mempool_trim, chunk->bytes);
-    if (chunk->pool->options.memory != WEIR_ASYNC_DEVICE)
-        weir__host_memory_end(device, WEIR__HOST_POOL, chunk->ptr);
-    else if (weir__arena_free(device->arena, chunk->ptr, &bytes) != WEIR_OK)
-        WEIR_CHECK(false, "a chunk that the device does not know");
+    weir__cost_bytes(device, WEIR__CALL_mempool_trim, bytes);
+    if (device->ledger != NULL)
+        weir__ledger_pool_return(device->ledger, (uintptr_t)ptr);
+    if (memory != WEIR_ASYNC_DEVICE)
+        weir__host_memory_end(device, WEIR__HOST_POOL, ptr);
+    else if (weir__arena_free(device->arena, ptr, &bytes) != WEIR_OK)
+        WEIR_CHECK(false, "a pool returns what the device does not know");
 }
 
 static weir_status fail_max(const weir__mempool *pool, size_t bytes)
@@ -129,7 +136,7 @@ static weir_status chunk_draw(const weir__mempool *pool, size_t needed, size_t *
         if (*bytes > left)
             *bytes = left / GRANULE * GRANULE;
     }
-    return memory_draw(pool, *bytes, out);
+    return weir__pool_memory_draw(pool->device, pool->options.memory, *bytes, out);
 }
 
 /* The same, if need be with what the pool has for nothing. */
@@ -166,10 +173,6 @@ static weir_status chunk_make(weir__mempool *pool, size_t needed, weir__span **o
                             .next = pool->chunks };
     pool->chunks = chunk;
     pool->reserved_bytes += bytes;
-    weir__emulated *device = pool->device;
-    if (device->ledger != NULL)
-        weir__ledger_pool_draw(device->ledger, &device->owner, weir__this_thread(),
-                               (uintptr_t)ptr, bytes);
     *out = span;
     return WEIR_OK;
 }
@@ -200,7 +203,6 @@ static bool chunk_is_done(const weir__chunk *chunk)
 
 void weir__mempool_release(weir__mempool *pool, uint64_t keep_bytes)
 {
-    weir__emulated *device = pool->device;
     weir__chunk **link = &pool->chunks;
     while (*link != NULL && pool->reserved_bytes > keep_bytes) {
         weir__chunk *chunk = *link;
@@ -210,9 +212,8 @@ void weir__mempool_release(weir__mempool *pool, uint64_t keep_bytes)
         }
         *link = chunk->next;
         pool->reserved_bytes -= chunk->bytes;
-        if (device->ledger != NULL)
-            weir__ledger_pool_return(device->ledger, (uintptr_t)chunk->ptr);
-        memory_return(chunk);
+        weir__pool_memory_return(pool->device, pool->options.memory, chunk->ptr,
+                                 chunk->bytes);
         chunk_forget(chunk);
     }
 }
@@ -222,8 +223,8 @@ void weir__mempool_forget(weir__mempool *pool)
     while (pool->chunks != NULL) {
         weir__chunk *chunk = pool->chunks;
         pool->chunks = chunk->next;
-        if (pool->options.memory != WEIR_ASYNC_DEVICE) /* else it ends with the arena */
-            memory_return(chunk);
+        weir__pool_memory_return(pool->device, pool->options.memory, chunk->ptr,
+                                 chunk->bytes);
         chunk_forget(chunk);
     }
 }

@@ -428,14 +428,17 @@ void weir__ledger_pool_return(weir__ledger *self, uintptr_t ptr)
     go_out(self, true);
 }
 
-static bool pool_malloc(weir__ledger *self, const weir__ledger_holder *host,
-                        uint64_t id, uintptr_t ptr, size_t bytes)
+static bool pool_begin(weir__ledger *self, const weir__ledger_holder *host, uint64_t id,
+                       uintptr_t ptr, size_t bytes, bool is_graph)
 {
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
     if (!stream_advance(self, stream, host, false))
         return false;
-    weir__act act = act_of(stream, false, "pool malloc");
-    return weir__ledger_pool_renew(self, &act, ptr, weir__end_of(ptr, bytes));
+    weir__act act = act_of(stream, false, is_graph ? "graph malloc" : "pool malloc");
+    bool recorded = weir__ledger_pool_begin(self, &act, ptr, weir__end_of(ptr, bytes),
+                                            !is_graph);
+    weir__ledger_tell(self, &act);
+    return recorded;
 }
 
 void weir__ledger_pool_malloc(weir__ledger *self, uint64_t thread, uint64_t id,
@@ -443,7 +446,15 @@ void weir__ledger_pool_malloc(weir__ledger *self, uint64_t thread, uint64_t id,
 {
     const weir__ledger_holder *host = come_in_as(self, thread);
     if (host != NULL)
-        go_out(self, pool_malloc(self, host, id, ptr, bytes));
+        go_out(self, pool_begin(self, host, id, ptr, bytes, false));
+}
+
+void weir__ledger_graph_malloc(weir__ledger *self, uint64_t thread, uint64_t id,
+                               uintptr_t ptr, size_t bytes)
+{
+    const weir__ledger_holder *host = come_in_as(self, thread);
+    if (host != NULL)
+        go_out(self, pool_begin(self, host, id, ptr, bytes, true));
 }
 
 uint64_t weir__ledger_pool_free(weir__ledger *self, uint64_t thread, uint64_t id,

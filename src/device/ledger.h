@@ -97,6 +97,11 @@ uint64_t weir__ledger_pool_free(weir__ledger *ledger, uint64_t thread, uint64_t 
 bool weir__ledger_is_behind(weir__ledger *ledger, uint64_t id, uint64_t other,
                             uint64_t time);
 
+/* Memory of a graph, drawn and freed in the same way, is handed out by each launch, and
+ * nobody makes that safe: what was done with it before is judged. */
+void weir__ledger_graph_malloc(weir__ledger *ledger, uint64_t thread, uint64_t id,
+                               uintptr_t ptr, size_t bytes);
+
 /* An operation that host thread `thread` puts on stream `id`. `what` is static:
  * "kernel", "copy", "fill". Ranges of memory that was never begun are ignored;
  * ranges that are not out (given back by note_deallocate) are findings: use after

@@ -247,16 +247,17 @@ bool weir__ledger_pool_hold(weir__ledger *self, uintptr_t begin, uintptr_t end)
     return true;
 }
 
-bool weir__ledger_pool_renew(weir__ledger *self, const weir__act *act, uintptr_t begin,
-                             uintptr_t end)
+bool weir__ledger_pool_begin(weir__ledger *self, const weir__act *act, uintptr_t begin,
+                             uintptr_t end, bool anew)
 {
     if (!weir__history_cut(&self->history, begin, end))
         return false;
     for (weir__piece *piece = weir__history_first(&self->history, begin);
          piece != NULL && piece->begin < end; piece = piece->next[0]) {
         piece->lease = (weir__lease){ .state = WEIR__LEASE_RAW };
-        weir__piece_filter(&self->history, piece, is_forgotten, NULL);
-        if (!enter(self, act, piece, true))
+        if (anew)
+            weir__piece_filter(&self->history, piece, is_forgotten, NULL);
+        if (!judge_races(self, act, piece, true) || !enter(self, act, piece, true))
             return false;
     }
     weir__history_heal(&self->history, begin, end);

@@ -143,11 +143,11 @@ bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t p
 bool weir__ledger_take_back(weir__ledger *self, const weir__act *act, uintptr_t ptr,
                             size_t bytes, bool for_capture);
 bool weir__ledger_has_block(const weir__ledger *self, uintptr_t ptr, size_t bytes);
-/* The bytes are a pool's, and nobody's; begin anew with the act; or go back to the pool
- * with it. */
+/* The bytes are a pool's, and nobody's; begin with the act, and (anew) as if nothing
+ * had been before; or go back to the pool with it. */
 bool weir__ledger_pool_hold(weir__ledger *self, uintptr_t begin, uintptr_t end);
-bool weir__ledger_pool_renew(weir__ledger *self, const weir__act *act, uintptr_t begin,
-                             uintptr_t end);
+bool weir__ledger_pool_begin(weir__ledger *self, const weir__act *act, uintptr_t begin,
+                             uintptr_t end, bool anew);
 bool weir__ledger_pool_take_back(weir__ledger *self, const weir__act *act,
                                  uintptr_t begin, uintptr_t end);
 /* The memory ends at the host. */
