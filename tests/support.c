@@ -131,181 +131,6 @@ void support_must_equal(uint64_t a, uint64_t b, const char *a_words,
     leave(file, line);
 }
 
-/* ---- contents ---- */
-
-#define STAMP_WHOLE_BYTES ((size_t)1 << 20)
-#define STAMP_PAGE_BYTES  ((size_t)4096)
-#define STAMP_STEP_BYTES  ((size_t)256 << 10)
-
-/* What one kernel is to do. Jobs that have run are used again; all are freed with
- * the last device, also those whose kernel never ran. */
-typedef struct stamp_job {
-    struct stamp_job *next_free;
-    struct stamp_job *next_made;
-    const void *ptr;
-    size_t bytes;
-    uint64_t key;
-} stamp_job;
-
-static pthread_mutex_t stamp_lock = PTHREAD_MUTEX_INITIALIZER;
-static stamp_job *stamp_free; /* guarded by stamp_lock */
-static stamp_job *stamp_made; /* likewise */
-static atomic_uint_least64_t stamp_errors;
-
-static stamp_job *stamp_job_take(const void *ptr, size_t bytes, uint64_t key)
-{
-    pthread_mutex_lock(&stamp_lock);
-    stamp_job *job = stamp_free;
-    if (job != NULL) {
-        stamp_free = job->next_free;
-    } else {
-        job = malloc(sizeof *job);
-        must(job != NULL);
-        job->next_made = stamp_made;
-        stamp_made = job;
-    }
-    pthread_mutex_unlock(&stamp_lock);
-    job->ptr = ptr;
-    job->bytes = bytes;
-    job->key = key;
-    return job;
-}
-
-static void stamp_job_done(stamp_job *job)
-{
-    pthread_mutex_lock(&stamp_lock);
-    job->next_free = stamp_free;
-    stamp_free = job;
-    pthread_mutex_unlock(&stamp_lock);
-}
-
-static void stamp_jobs_free(void)
-{
-    while (stamp_made != NULL) {
-        stamp_job *job = stamp_made;
-        stamp_made = job->next_made;
-        free(job);
-    }
-    stamp_free = NULL;
-}
-
-/* The pattern: a word per eight bytes, each with its place in it. */
-static uint64_t stamp_word(uint64_t key, size_t offset)
-{
-    return (key ^ UINT64_C(0x5bd1e9955bd1e995)) + offset * UINT64_C(0x9e3779b97f4a7c15);
-}
-
-static void stamp_write(unsigned char *base, size_t from, size_t to, uint64_t key)
-{
-    for (size_t at = from; at < to; at += 8) {
-        uint64_t word = stamp_word(key, at);
-        memcpy(base + at, &word, to - at < 8 ? to - at : 8);
-    }
-}
-
-/* The offset of the first wrong word, or `to`. */
-static size_t stamp_compare(const unsigned char *base, size_t from, size_t to,
-                            uint64_t key)
-{
-    for (size_t at = from; at < to; at += 8) {
-        uint64_t word = stamp_word(key, at);
-        if (memcmp(base + at, &word, to - at < 8 ? to - at : 8) != 0)
-            return at;
-    }
-    return to;
-}
-
-/* The next part of a block that carries the pattern, from *from on: writes its ends,
- * and answers false where there is no more. */
-static bool stamp_next_part(size_t bytes, size_t *from, size_t *to)
-{
-    if (*to >= bytes)
-        return false;
-    if (bytes <= STAMP_WHOLE_BYTES) {
-        *from = 0;
-        *to = bytes;
-        return true;
-    }
-    size_t last = (bytes - STAMP_PAGE_BYTES) / 8 * 8;
-    *from = *to == 0 ? 0 : *from + STAMP_STEP_BYTES;
-    if (*from >= last) {
-        *from = last;
-        *to = bytes;
-    } else {
-        *to = *from + STAMP_PAGE_BYTES;
-    }
-    return true;
-}
-
-static void stamp_kernel(void *argument, void *const views[])
-{
-    stamp_job *job = argument;
-    for (size_t from = 0, to = 0; stamp_next_part(job->bytes, &from, &to);)
-        stamp_write(views[0], from, to, job->key);
-    stamp_job_done(job);
-}
-
-static void check_stamp_kernel(void *argument, void *const views[])
-{
-    stamp_job *job = argument;
-    for (size_t from = 0, to = 0; stamp_next_part(job->bytes, &from, &to);) {
-        size_t wrong = stamp_compare(views[0], from, to, job->key);
-        if (wrong == to)
-            continue;
-        if (atomic_fetch_add(&stamp_errors, 1) < 8)
-            fprintf(stderr, "  damaged: block %p of %zu bytes, key %" PRIx64
-                            ", at offset %zu; seed %" PRIu64 "\n",
-                    job->ptr, job->bytes, job->key, wrong, support_seed_in_use());
-        break;
-    }
-    stamp_job_done(job);
-}
-
-static weir_status launch_job(weir_device *device, weir_stream stream, void *ptr,
-                              size_t bytes, uint64_t key, weir_emulated_kernel kernel,
-                              weir_emulated_access access)
-{
-    weir_emulated_range range = { ptr, bytes, access };
-    stamp_job *job = stamp_job_take(ptr, bytes, key);
-    weir_status status = weir_emulated_launch(device, stream, kernel, job, &range, 1);
-    if (status != WEIR_OK)
-        stamp_job_done(job);
-    return status;
-}
-
-weir_status try_stamp(weir_device *device, weir_stream stream, void *ptr, size_t bytes,
-                      uint64_t key)
-{
-    return launch_job(device, stream, ptr, bytes, key, stamp_kernel,
-                      WEIR_EMULATED_WRITE);
-}
-
-weir_status try_check_stamp(weir_device *device, weir_stream stream, void *ptr,
-                            size_t bytes, uint64_t key)
-{
-    return launch_job(device, stream, ptr, bytes, key, check_stamp_kernel,
-                      WEIR_EMULATED_READ);
-}
-
-void stamp(weir_device *device, weir_stream stream, void *ptr, size_t bytes,
-           uint64_t key)
-{
-    if (bytes != 0)
-        must_ok(try_stamp(device, stream, ptr, bytes, key));
-}
-
-void check_stamp(weir_device *device, weir_stream stream, void *ptr, size_t bytes,
-                 uint64_t key)
-{
-    if (bytes != 0)
-        must_ok(try_check_stamp(device, stream, ptr, bytes, key));
-}
-
-uint64_t take_stamp_errors(void)
-{
-    return atomic_exchange(&stamp_errors, 0);
-}
-
 /* ---- devices ---- */
 
 static size_t host_live_before;
@@ -371,7 +196,7 @@ void must_be_quiet(weir_device *device)
 static void device_gone(void)
 {
     if (--devices_open == 0 && devices_abandoned == 0)
-        stamp_jobs_free();
+        support_stamps_end();
 }
 
 void close_emulated(weir_device *device)
@@ -379,9 +204,7 @@ void close_emulated(weir_device *device)
     must_ok(weir_device_sync(device));
     must_be_quiet(device);
     must_equal(take_stamp_errors(), 0);
-    size_t free_bytes, total_bytes;
-    must_ok(weir_device_memory(device, &free_bytes, &total_bytes));
-    must_equal(free_bytes, total_bytes);
+    must_hold_nothing(device);
     bool is_last = devices_open == 1 && devices_abandoned == 0;
     weir_device_unref(device);
     support_must_be_neat(is_last);

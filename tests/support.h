@@ -121,6 +121,38 @@ weir_status try_check_stamp(weir_device *device, weir_stream stream, void *ptr,
 /* Errors so far, and begins anew; for tests that want one. */
 uint64_t take_stamp_errors(void);
 
+/* The last device is closed: what stamps have needed goes. */
+void support_stamps_end(void);
+
+/* ---- what a real device does in its own way ---- */
+
+/* True in the programs of tests/gpu: open_emulated and the rest open the first CUDA
+ * device, whatever scheduler, seed and memory they ask for. It has no ledger and
+ * plans no faults; stamps are its kernels. */
+bool support_is_gpu(void);
+
+/* weir_resource_open, which must succeed. But where a real device has no such memory:
+ * says so, closes it, and the test is skipped. */
+weir_resource *open_or_leave_out(weir_device *device, const char *spec);
+
+/* Whether more may be asked of `mr` than there is. Not of managed memory, with which a
+ * real device can hang: says so. */
+bool support_may_ask_too_much(weir_resource *mr);
+
+/* Claims that all memory of the device is free; that as much is free as was
+ * `before`. Of a real device, which others use too: but for a few MiB. */
+void must_hold_nothing(weir_device *device);
+void must_be_free_again(weir_device *device, size_t before);
+
+/* As the functions of weir/emulated.h with the same name. */
+weir_status support_run_threads(weir_device *device, size_t count,
+                                void (*entry)(void *argument), void *const arguments[]);
+weir_status support_host_signal(weir_device *device, uintptr_t channel);
+weir_status support_host_await(weir_device *device, uintptr_t channel);
+weir_status support_stream_create(weir_device *device, weir_stream_kind kind,
+                                  weir_stream *out);
+weir_status support_stream_destroy(weir_device *device, weir_stream stream);
+
 /* ---- misuse ---- */
 
 /* From begin to end the misuse handler only counts. */
