@@ -57,11 +57,9 @@ static bool ask_state(weir__async *self, weir__mempool_state *out)
     return true;
 }
 
-/* Waits for all that runs, which would spoil a capture. */
 static bool wait_for_all(weir__async *self)
 {
-    return !weir__order_has_captures(order_of(self)) &&
-           weir__order_device_sync(order_of(self)) == WEIR_OK;
+    return weir__order_device_sync(order_of(self)) == WEIR_OK;
 }
 
 /* ---- allocating ---- */
@@ -96,12 +94,7 @@ static weir_status find_capture(const weir__async *self, weir_stream stream,
             return status;
         *out = 0; /* it ended just now */
     }
-    bool capturing = false;
-    weir_status status = weir__stream_is_capturing(self->device, stream, &capturing);
-    if (status == WEIR_OK && capturing)
-        return weir__fail(WEIR_CAPTURING, "a stream is being captured that Weir was "
-                                          "not told of (weir_capture_begin)");
-    return status;
+    return weir__refuse_capturing(order, stream);
 }
 
 /* What out of memory is told with. */
@@ -331,12 +324,9 @@ static bool is_of_capture(const weir__async *self, const weir__kept_block *block
 static bool can_free_on(const weir__async *self, weir_stream stream,
                         const weir__kept_block *block)
 {
-    bool capturing = false;
-    if (is_of_capture(self, block) ||
-        weir__order_stream_is_captured(order_of(self), stream))
-        return false;
-    return weir__stream_is_capturing(self->device, stream, &capturing) == WEIR_OK &&
-           !capturing;
+    return !is_of_capture(self, block) &&
+           !weir__order_stream_is_captured(order_of(self), stream) &&
+           weir__refuse_capturing(order_of(self), stream) == WEIR_OK;
 }
 
 static bool async_deallocate(void *context, weir_stream stream,
@@ -418,7 +408,7 @@ static size_t async_trim_sync(void *context, size_t keep_bytes)
     now = before;
     for (int round = 0; round < 2 && now.reserved_bytes > keep_bytes; round++) {
         trim_round(self, keep_bytes, round > 0);
-        if (!ask_state(self, &now))
+        if (!ask_state(self, &now) && !ask_state(self, &now)) /* it was done */
             return 0;
     }
     return now.reserved_bytes < before.reserved_bytes

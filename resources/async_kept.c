@@ -132,7 +132,7 @@ void weir__async_free_block(weir__async *self, weir_stream stream,
     weir__mutex_lock(&self->lock);
     self->failed_status = status;
     self->failed_code = code;
-    weir__block_table_insert(&self->table, &block->record);
+    weir__block_table_reinsert(&self->table, &block->record);
     weir__async_keep_locked(self, block);
     weir__mutex_unlock(&self->lock);
 }

@@ -73,14 +73,19 @@ static void try_to_grow(weir__block_table *table)
     weir__host_free(old_chains);
 }
 
-void weir__block_table_insert(weir__block_table *table, weir__block_record *record)
+void weir__block_table_reinsert(weir__block_table *table, weir__block_record *record)
 {
     WEIR_ASSERT(weir__block_table_find(table, record->ptr) == NULL,
                 "one address, two blocks");
-    if (table->count >= table->chain_count)
-        try_to_grow(table);
     put_in_chain(table, record);
     table->count++;
+}
+
+void weir__block_table_insert(weir__block_table *table, weir__block_record *record)
+{
+    if (table->count >= table->chain_count)
+        try_to_grow(table);
+    weir__block_table_reinsert(table, record);
 }
 
 weir__block_record *weir__block_table_find(const weir__block_table *table,

@@ -43,6 +43,8 @@ void weir__block_table_finish(weir__block_table *table);
 
 /* No record of the same address may be there. */
 void weir__block_table_insert(weir__block_table *table, weir__block_record *record);
+/* The same without growing: asks for no host memory. */
+void weir__block_table_reinsert(weir__block_table *table, weir__block_record *record);
 
 /* The record of `ptr`, or null. */
 weir__block_record *weir__block_table_find(const weir__block_table *table,

@@ -343,14 +343,6 @@ bool weir__order_stream_is_captured(weir__order *order, weir_stream stream)
     return captured;
 }
 
-bool weir__order_has_captures(weir__order *order)
-{
-    weir__mutex_lock(&order->lock);
-    bool any = order->captures > 0;
-    weir__mutex_unlock(&order->lock);
-    return any;
-}
-
 static weir_status capture_add(weir__order *order, weir_stream stream, uint64_t *out)
 {
     const weir__clock *clock = NULL;

@@ -105,9 +105,6 @@ weir_status weir__order_sync(weir__order *order, weir__mark mark);
 /* Whether `stream` is in a declared capture; makes no device call. */
 bool weir__order_stream_is_captured(weir__order *order, weir_stream stream);
 
-/* Whether any stream is: then the host may not wait for the whole device. */
-bool weir__order_has_captures(weir__order *order);
-
 /* Whether `mark` is in an unreleased capture. */
 bool weir__order_is_captured(weir__order *order, weir__mark mark);
 

@@ -24,9 +24,12 @@ typedef struct sweep_chain {
                          host memory; where that fails the host waits, and where that
                          fails too the block stays out */
     weir_status (*make)(weir_device *device, weir_resource **out);
+    bool of_driver;   /* of a pool of the driver's: making it calls the device, giving
+                         back takes host memory of the emulated one, and its end waits
+                         for nothing */
 } sweep_chain;
 
-enum { SWEEP_CHAINS = 8 };
+enum { SWEEP_CHAINS = 10 };
 extern const sweep_chain sweep_chains[SWEEP_CHAINS];
 
 /* What the library, but not the emulated device, asks for host memory between the two:

@@ -99,16 +99,28 @@ static weir_status make_callback(weir_device *device, weir_resource **out)
     return make_over(device, weir_device_resource_create, make_callback_part, out);
 }
 
+static weir_status make_async(weir_device *device, weir_resource **out)
+{
+    return weir_async_create(device, NULL, out);
+}
+
+static weir_status make_pool_async(weir_device *device, weir_resource **out)
+{
+    return make_over(device, make_async, make_pool_part, out);
+}
+
 const sweep_chain sweep_chains[SWEEP_CHAINS] = {
-    { "device", "device", false, false, weir_device_resource_create },
-    { "system", "system", false, false, weir_system_resource_create },
-    { "callback", NULL, false, true, make_callback },
-    { "pool/device", "pool/device", true, false, make_pool },
-    { "pool/system", "pool/system", true, false, make_pool_system },
-    { "limiting/pool/device", NULL, true, false, make_limiting },
+    { "device", "device", false, false, weir_device_resource_create, false },
+    { "system", "system", false, false, weir_system_resource_create, false },
+    { "callback", NULL, false, true, make_callback, false },
+    { "pool/device", "pool/device", true, false, make_pool, false },
+    { "pool/system", "pool/system", true, false, make_pool_system, false },
+    { "limiting/pool/device", NULL, true, false, make_limiting, false },
     { "statistics/pool/device", "statistics/pool/device", true, false,
-      make_statistics },
-    { "pool/pool/device", "pool/pool/device", true, false, make_pool_pool },
+      make_statistics, false },
+    { "pool/pool/device", "pool/pool/device", true, false, make_pool_pool, false },
+    { "async", "async", false, false, make_async, true },
+    { "pool/async", "pool/async", true, false, make_pool_async, true },
 };
 
 /* ---- host memory that the library asks for ---- */
@@ -151,6 +163,8 @@ OWN(weir_status, event_record, (void *self, weir_event event, weir_stream stream
     (self, event, stream))
 OWN(weir_status, event_query, (void *self, weir_event event, bool *done),
     (self, event, done))
+OWN(weir_status, mempool_free, (void *self, weir_stream stream, void *ptr),
+    (self, stream, ptr))
 OWN_NOTE(note_deallocate,
          (void *self, weir_stream stream, void *ptr, size_t bytes),
          (self, stream, ptr, bytes))
@@ -174,6 +188,7 @@ void sweep_watch_library(weir_device *device)
     own_ops.event_create = own_event_create;
     own_ops.event_record = own_event_record;
     own_ops.event_query = own_event_query;
+    own_ops.mempool_free = own_mempool_free;
     own_ops.note_deallocate = own_note_deallocate;
     own_ops.note_done = own_note_done;
     own_ops.note_learn = own_note_learn;

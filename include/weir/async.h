@@ -15,13 +15,13 @@
  * allocate, all with trim.
  *
  * Where there is no room, allocate waits on the host, last of all, for what was freed
- * and is not done; not while a capture is declared.
+ * and is not done, where no capture forbids that.
  *
  * Statistics: held_bytes is what the pool had reserved when it was asked, for others
  * too where it is shared; peak_held_bytes the most that it ever answered. Trim gives
- * back what is free; to know, it waits for all work of the device, but not while a
- * capture is declared. The end of the leaf waits for nothing: the driver ends the pool
- * once what was given back is done. */
+ * back what is free; to know, it waits for all work of the device, where no capture
+ * forbids that. The end of the leaf waits for nothing: the driver ends the pool once
+ * what was given back is done. */
 #ifndef WEIR_ASYNC_H
 #define WEIR_ASYNC_H
 
