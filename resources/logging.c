@@ -14,7 +14,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -29,7 +28,7 @@
     "Thread,Time,Action,Pointer,Size,Stream,Device,Alignment,Sequence\n"
 #define HEADER_BYTES (sizeof HEADER - 1)
 
-/* Six numbers of 20 digits, the time, the action and the device leave room. */
+/* Six numbers of 20 digits, the time and the action leave room for the device. */
 #define LINE_BYTES_MAX ((size_t)256)
 #define FLUSH_BYTES_MAX ((size_t)1 << 20)
 
@@ -40,6 +39,7 @@ typedef struct logging {
     int file;                 /* -1: not open */
     bool is_regular;          /* a file with an end that can be cut off */
     time_t zone_seconds;      /* that local time is ahead by */
+    bool append;
     size_t flush_bytes;
 
     weir__mutex lock;         /* a leaf; guards all below, and the order of lines */
@@ -79,7 +79,7 @@ static ssize_t write_quietly(int file, const char *bytes, size_t count)
 
 /* The file has taken `done` bytes of those that wait, and no more: counts the lines
  * that are lost, and takes out of the file again what it has of the first. */
-static void lose_lines_locked(logging *self, size_t done)
+static void lose_lines_locked(logging *self, size_t done) WEIR_REQUIRES(&self->lock)
 {
     size_t whole = done;
     while (whole > 0 && self->waiting[whole - 1] != '\n')
@@ -117,49 +117,74 @@ typedef enum action { ALLOCATE, ALLOCATE_FAILURE, FREE } action;
 
 static const char *const action_words[] = { "allocate", "allocate failure", "free" };
 
-/* One number or time, ended by a null byte. */
-typedef struct field_text {
-    char text[40];
-} field_text;
+/* Each writes at `to`, and returns where the next one goes on. */
 
-static field_text address_of(const void *ptr, const char *null)
+static char *put_text(char *to, const char *text)
 {
-    field_text out;
-    if (ptr == NULL)
-        (void)snprintf(out.text, sizeof out.text, "%s", null);
-    else
-        (void)snprintf(out.text, sizeof out.text, "0x%" PRIxPTR, (uintptr_t)ptr);
-    return out;
+    while (*text != '\0')
+        *to++ = *text++;
+    return to;
 }
 
-static field_text time_of_day(const logging *self)
+/* With as many digits as it takes, and no fewer than `least`. */
+static char *put_number(char *to, uint64_t number, unsigned base, size_t least)
 {
-    field_text out;
+    char digits[20];
+    size_t count = 0;
+    while (number != 0 || count < least) {
+        digits[count++] = "0123456789abcdef"[number % base];
+        number /= base;
+    }
+    while (count > 0)
+        *to++ = digits[--count];
+    return to;
+}
+
+static char *put_address(char *to, const void *ptr, const char *null)
+{
+    if (ptr == NULL)
+        return put_text(to, null);
+    return put_number(put_text(to, "0x"), (uintptr_t)ptr, 16, 1);
+}
+
+static char *put_time(char *to, time_t zone_seconds)
+{
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
-    int second = (int)((now.tv_sec + self->zone_seconds) % (24 * 60 * 60));
-    (void)snprintf(out.text, sizeof out.text, "%02d:%02d:%02d.%06ld", second / 3600,
-                   second / 60 % 60, second % 60, now.tv_nsec / 1000);
-    return out;
+    uint64_t second = (uint64_t)(now.tv_sec + zone_seconds) % (24 * 60 * 60);
+    to = put_number(to, second / 3600, 10, 2);
+    to = put_number(put_text(to, ":"), second / 60 % 60, 10, 2);
+    to = put_number(put_text(to, ":"), second % 60, 10, 2);
+    return put_number(put_text(to, "."), (uint64_t)now.tv_nsec / 1000, 10, 6);
+}
+
+/* Puts the next line behind those that wait. */
+static void line_add_locked(logging *self, pid_t thread, action what,
+                            weir_stream stream, const void *ptr, size_t bytes,
+                            size_t alignment) WEIR_REQUIRES(&self->lock)
+{
+    char *from = self->waiting + self->waiting_bytes;
+    char *to = put_number(from, (uint64_t)thread, 10, 1);
+    to = put_time(put_text(to, ","), self->zone_seconds);
+    to = put_text(put_text(to, ","), action_words[what]);
+    to = put_address(put_text(to, ","), ptr, "(nil)");
+    to = put_number(put_text(to, ","), bytes, 10, 1);
+    to = put_address(put_text(to, ","), stream, "0");
+    to = put_text(put_text(to, ","), self->device);
+    to = put_number(put_text(to, ","), alignment, 10, 1);
+    to = put_number(put_text(to, ","), ++self->lines, 10, 1);
+    to = put_text(to, "\n");
+    WEIR_CHECK((size_t)(to - from) <= LINE_BYTES_MAX, "a line is too long");
+    self->waiting_bytes += (size_t)(to - from);
+    self->lines_waiting++;
 }
 
 static void log_line(logging *self, action what, weir_stream stream, const void *ptr,
                      size_t bytes, size_t alignment)
 {
-    field_text pointer = address_of(ptr, "(nil)");
-    field_text handle = address_of(stream, "0");
-    int thread = (int)gettid();
-
+    pid_t thread = gettid();
     weir__mutex_lock(&self->lock);
-    int length = snprintf(self->waiting + self->waiting_bytes, LINE_BYTES_MAX,
-                          "%d,%s,%s,%s,%zu,%s,%s,%zu,%" PRIu64 "\n", thread,
-                          time_of_day(self).text, action_words[what], pointer.text,
-                          bytes, handle.text, self->device, alignment,
-                          self->lines + 1);
-    WEIR_CHECK(length > 0 && (size_t)length < LINE_BYTES_MAX, "a line is too long");
-    self->lines++;
-    self->lines_waiting++;
-    self->waiting_bytes += (size_t)length;
+    line_add_locked(self, thread, what, stream, ptr, bytes, alignment);
     /* After a failure the program may not live long. */
     if (self->waiting_bytes >= self->flush_bytes || what == ALLOCATE_FAILURE)
         write_waiting_locked(self);
@@ -267,10 +292,9 @@ static weir_status file_check(const logging *self, const char *path, off_t bytes
 
 /* Opens the file and makes sure that nobody else writes to it, and changes nothing
  * there. A file system without locks is taken at its word. */
-static weir_status file_open(logging *self, const char *path, bool append,
-                             bool *goes_on)
+static weir_status file_open(logging *self, const char *path, bool *goes_on)
 {
-    int mode = append ? O_RDWR : O_WRONLY;
+    int mode = self->append ? O_RDWR : O_WRONLY;
     self->file = open(path, mode | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
     if (self->file < 0)
         return refuse_file(path, "opened", errno);
@@ -284,7 +308,7 @@ static weir_status file_open(logging *self, const char *path, bool append,
         return weir__fail_native(WEIR_FILE_ERROR, EWOULDBLOCK,
                                  "the log %s is being written to by another resource",
                                  path);
-    *goes_on = append && about.st_size > 0;
+    *goes_on = self->append && about.st_size > 0;
     return *goes_on ? file_check(self, path, about.st_size) : WEIR_OK;
 }
 
@@ -332,6 +356,7 @@ static weir_status logging_make(weir_resource *upstream,
         .can_find = properties.can_find,
         .file = -1,
         .zone_seconds = zone_seconds_now(),
+        .append = options->append,
         .flush_bytes = options->flush_bytes,
     };
     weir__mutex_init(&self->lock, WEIR__RANK_LEAF);
@@ -374,7 +399,7 @@ weir_status weir_logging_create(weir_resource *upstream, const char *file,
     if (status != WEIR_OK)
         return status;
 
-    status = file_open(self, file, wanted.append, &goes_on);
+    status = file_open(self, file, &goes_on);
     if (status == WEIR_OK)
         status = weir_resource_create(&logging_ops, self, out);
     if (status != WEIR_OK) {
@@ -402,6 +427,18 @@ static logging *logging_of(weir_resource *mr, weir_status *status)
         *status = weir__fail(WEIR_INVALID_ARGUMENT, "%s is no logging resource",
                              mr == NULL ? "null" : "this");
     return self;
+}
+
+weir_status weir_logging_get_options(weir_resource *mr, weir_logging_options *out)
+{
+    weir_logging_options found = WEIR_LOGGING_OPTIONS_INIT;
+    weir_status status = weir__fill_out(out, &found, sizeof found);
+    const logging *self = status == WEIR_OK ? logging_of(mr, &status) : NULL;
+    if (self == NULL)
+        return status;
+    found.append = self->append;
+    found.flush_bytes = self->flush_bytes;
+    return weir__fill_out(out, &found, sizeof found);
 }
 
 weir_status weir_logging_flush(weir_resource *mr)

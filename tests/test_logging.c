@@ -383,6 +383,9 @@ static void logging_has_its_file_to_itself(void **state)
     (void)state;
     weir_device *device = open_stepped(support_seed(7));
     weir_resource *mr = log_over(device, "device", false, 0), *other = mr;
+    weir_logging_options options = { .struct_size = sizeof options };
+    must_ok(weir_logging_get_options(mr, &options));
+    must(!options.append && options.flush_bytes == 0);
     void *ptr = take(mr, NULL, 10);
     must_answer(WEIR_FILE_ERROR, weir_logging_create(mr, log_path, NULL, &other));
     must_equal(weir_last_error().native_code, EWOULDBLOCK);
@@ -392,7 +395,9 @@ static void logging_has_its_file_to_itself(void **state)
     must_equal(log.count, 2);
     free(log.all);
     weir_resource_unref(mr);
-    mr = log_over(device, "device", true, 0);
+    mr = log_over(device, "device", true, 99);
+    must_ok(weir_logging_get_options(mr, &options));
+    must(options.append && options.flush_bytes == 99);
     weir_resource_unref(mr);
     close_emulated(device);
 }
@@ -429,6 +434,7 @@ static void logging_says_why_a_file_cannot_be_written(void **state)
     weir_logging_state now = { .struct_size = sizeof now };
     must_answer(WEIR_INVALID_ARGUMENT, weir_logging_flush(leaf));
     must_answer(WEIR_INVALID_ARGUMENT, weir_logging_flush(NULL));
+    must_answer(WEIR_INVALID_ARGUMENT, weir_logging_get_options(leaf, &options));
     must_answer(WEIR_INVALID_ARGUMENT, weir_logging_get_state(leaf, &now));
     must_answer(WEIR_INVALID_ARGUMENT, weir_logging_get_state(leaf, NULL));
     must_equal(weir__host_live(), live);

@@ -71,6 +71,11 @@ WEIR_API WEIR_NODISCARD weir_status
 weir_logging_create(weir_resource *upstream, const char *file,
                     const weir_logging_options *options, weir_resource **out);
 
+/* Fills *out, whose struct_size the caller has set, with the options in force. `mr` is
+ * a logging resource, or INVALID_ARGUMENT. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_logging_get_options(weir_resource *mr, weir_logging_options *out);
+
 /* Writes what waits. FILE_ERROR: it could not be, and is lost. `mr` is a logging
  * resource, or INVALID_ARGUMENT. */
 WEIR_API WEIR_NODISCARD weir_status weir_logging_flush(weir_resource *mr);
