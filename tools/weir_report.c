@@ -391,7 +391,7 @@ void replay_print_json(const replay_report *report)
         say_json_null(&json, "costs");
     say_json_number(&json, "allocations", report->trace->block_count);
     say_json_number(&json, "failures_skipped", report->trace->failure_count);
-    say_json_number(&json, "nothings_skipped", report->trace->nothing_count);
+    say_json_number(&json, "zero_bytes_skipped", report->trace->nothing_count);
     say_json_number(&json, "handoffs", report->plan->handoffs);
     say_json_number(&json, "crossings", report->plan->crossings);
     say_json_open(&json, "results", '[');
