@@ -1,11 +1,13 @@
-/* test_graph_memory.c - a pool's memory in graphs: declared captures over two streams
- * that fork and join, launched while others take from the same pool; what a capture
- * may hand out again; and captures that nobody declared, which no call spoils. */
+/* test_graph_memory.c - a resource's memory in graphs: declared captures over two
+ * streams that fork and join, launched while others take from the same resource; what a
+ * capture may hand out again; and captures that nobody declared, which no call spoils. */
+#include <string.h>
+
 #include "support_pool.h"
 #include "support_scene.h"
 #include "support_work.h"
 
-/* ---- a graph over a pool ---- */
+/* ---- a graph over a resource ---- */
 
 #define BLOCK   (64 * KIB)
 #define NUMBERS ((int)(BLOCK / sizeof(uint64_t)))
@@ -16,20 +18,26 @@
  */
 typedef struct rig {
     weir_device *device;
-    weir_resource *pool;
+    weir_resource *mr;
+    bool is_pool;            /* of 2 MiB, which all want */
     weir_stream s, t, other;
     weir_event es, et;
     uint64_t *seen;          /* host memory */
     void *x, *y;             /* from outside of the captures */
-    void *p, *q, *r;         /* from inside */
+    void *inside[4];         /* p, q, r and what s takes then */
     weir_capture *on_s, *on_t;
     weir_emulated_graph *graph;
 } rig;
 
-static void rig_open(rig *it, weir_emulated_scheduler scheduler, uint64_t seed)
+/* Null: the pool. */
+static void rig_open(rig *it, const char *spec, weir_emulated_scheduler scheduler,
+                     uint64_t seed)
 {
-    *it = (rig){ .device = open_emulated(scheduler, seed) };
-    it->pool = open_pool(open_leaf(it->device), MIB, 2 * MIB, MIB);
+    *it = (rig){ .device = open_emulated(scheduler, seed), .is_pool = spec == NULL };
+    if (it->is_pool)
+        it->mr = open_pool(open_leaf(it->device), MIB, 2 * MIB, MIB);
+    else
+        must_ok(weir_resource_open(it->device, spec, &it->mr));
     it->s = make_stream(it->device, WEIR_STREAM_NON_BLOCKING);
     it->t = make_stream(it->device, WEIR_STREAM_NON_BLOCKING);
     it->other = make_stream(it->device, WEIR_STREAM_NON_BLOCKING);
@@ -38,15 +46,15 @@ static void rig_open(rig *it, weir_emulated_scheduler scheduler, uint64_t seed)
     void *seen;
     must_ok(weir__host_malloc(it->device, BLOCK, 256, &seen));
     it->seen = seen;
-    it->x = take(it->pool, it->s, BLOCK);
-    it->y = take(it->pool, it->s, BLOCK);
+    it->x = take(it->mr, it->s, BLOCK);
+    it->y = take(it->mr, it->s, BLOCK);
     must_ok(weir_fill(it->device, it->s, it->y, 0, BLOCK));
 }
 
 static void rig_close(rig *it)
 {
-    give(it->pool, it->s, it->x, BLOCK);
-    give(it->pool, it->s, it->y, BLOCK);
+    give(it->mr, it->s, it->x, BLOCK);
+    give(it->mr, it->s, it->y, BLOCK);
     raw_event_end(it->device, it->es);
     raw_event_end(it->device, it->et);
     must_ok(weir_device_sync(it->device));
@@ -54,7 +62,7 @@ static void rig_close(rig *it)
     end_stream(it->device, it->s);
     end_stream(it->device, it->t);
     end_stream(it->device, it->other);
-    weir_resource_unref(it->pool);
+    weir_resource_unref(it->mr);
     close_emulated(it->device);
 }
 
@@ -99,33 +107,34 @@ static void put(rig *it, weir_stream stream, weir_emulated_kernel kernel, void *
  * one, and r only when the capture has ended. */
 static void capture(rig *it)
 {
-    must_ok(weir_capture_begin(it->pool, it->s, &it->on_s));
-    must_ok(weir_capture_begin(it->pool, it->t, &it->on_t));
+    must_ok(weir_capture_begin(it->mr, it->s, &it->on_s));
+    must_ok(weir_capture_begin(it->mr, it->t, &it->on_t));
     must_ok(weir_emulated_capture_begin(it->device, it->s));
 
-    it->p = take(it->pool, it->s, BLOCK);
-    put(it, it->s, twice, it->p, it->x, NULL);
+    void *p = take(it->mr, it->s, BLOCK);
+    put(it, it->s, twice, p, it->x, NULL);
     must_ok(weir_event_record(it->device, it->s, it->es));
     must_ok(weir_stream_wait_event(it->device, it->t, it->es));
-    it->q = take(it->pool, it->t, BLOCK);
-    put(it, it->t, one_more, it->q, it->p, NULL);
+    void *q = take(it->mr, it->t, BLOCK);
+    put(it, it->t, one_more, q, p, NULL);
     must_ok(weir_event_record(it->device, it->t, it->et));
     must_ok(weir_stream_wait_event(it->device, it->s, it->et));
-    it->r = take(it->pool, it->s, BLOCK);
-    must(it->r != it->p && it->r != it->q);
-    put(it, it->s, add, it->r, it->p, it->q);
-    give(it->pool, it->s, it->q, BLOCK);
-    give(it->pool, it->s, it->p, BLOCK);
-    void *again = take(it->pool, it->s, BLOCK);
-    must(again == it->p); /* and not q, which s did not give out */
-    put(it, it->s, add, again, it->r, it->y);
+    void *r = take(it->mr, it->s, BLOCK);
+    must(r != p && r != q);
+    put(it, it->s, add, r, p, q);
+    give(it->mr, it->s, q, BLOCK);
+    give(it->mr, it->s, p, BLOCK);
+    void *again = take(it->mr, it->s, BLOCK);
+    must(again != q && (again == p || !it->is_pool)); /* it was s that gave p out */
+    put(it, it->s, add, again, r, it->y);
     must_ok(weir_copy(it->device, it->s, it->y, again, BLOCK));
-    give(it->pool, it->s, again, BLOCK);
+    give(it->mr, it->s, again, BLOCK);
 
     must_ok(weir_emulated_capture_end_graph(it->device, it->s, &it->graph));
     must_ok(weir_capture_end(it->on_s));
     must_ok(weir_capture_end(it->on_t));
-    give(it->pool, it->other, it->r, BLOCK);
+    give(it->mr, it->other, r, BLOCK);
+    memcpy(it->inside, (void *[]){ p, q, r, again }, sizeof it->inside);
 }
 
 static bool overlap(const void *a, const void *b)
@@ -139,17 +148,16 @@ static int take_all(rig *it)
 {
     void *blocks[OTHERS];
     int count = 0;
-    while (count < OTHERS && weir_allocate(it->pool, it->other, BLOCK, WEIR_ALIGNMENT,
+    while (count < OTHERS && weir_allocate(it->mr, it->other, BLOCK, WEIR_ALIGNMENT,
                                            &blocks[count]) == WEIR_OK)
         count++;
-    must(count > 0 && count < OTHERS);
+    must(count > 0 && (count < OTHERS || !it->is_pool));
     for (int i = 0; i < count; i++) {
-        bool is_free = it->on_s == NULL;
-        must(is_free || !(overlap(blocks[i], it->p) || overlap(blocks[i], it->q) ||
-                          overlap(blocks[i], it->r)));
+        for (int j = 0; it->on_s != NULL && j < 4; j++)
+            must(!overlap(blocks[i], it->inside[j]));
         stamp(it->device, it->other, blocks[i], BLOCK, (uint64_t)i);
         check_stamp(it->device, it->other, blocks[i], BLOCK, (uint64_t)i);
-        give(it->pool, it->other, blocks[i], BLOCK);
+        give(it->mr, it->other, blocks[i], BLOCK);
     }
     return count;
 }
@@ -163,10 +171,10 @@ static void must_see(rig *it, uint64_t number)
         must_equal(it->seen[i], number);
 }
 
-static void pool_serves_a_graph(weir_emulated_scheduler scheduler, uint64_t seed)
+static void serve(const char *spec, weir_emulated_scheduler scheduler, uint64_t seed)
 {
     rig it;
-    rig_open(&it, scheduler, seed);
+    rig_open(&it, spec, scheduler, seed);
     capture(&it);
     int before = take_all(&it);
     uint64_t y = 0;
@@ -179,21 +187,26 @@ static void pool_serves_a_graph(weir_emulated_scheduler scheduler, uint64_t seed
             must_see(&it, y);
     }
     must_ok(weir_emulated_graph_destroy(it.device, it.graph));
+    must_ok(weir_stream_wait(it.device, it.s, it.other)); /* on which r went back */
     must_ok(weir_capture_release(it.on_s, it.s));
     must_ok(weir_capture_release(it.on_t, it.s));
     it.on_s = it.on_t = NULL;
-    must_equal(take_all(&it), before + 3);
+    must_equal(take_all(&it), before + (it.is_pool ? 3 : 0));
     rig_close(&it);
 }
 
-static void pools_serve_graphs(void **state)
+static void resources_serve_graphs(void **state)
 {
     (void)state;
+    static const char *const specs[] = { NULL, "device", "managed", "pinned", "async",
+                                         "pool/device", "pool/async" };
     uint64_t seeds = support_bound("test_graph_memory.seeds", 20, 500);
-    for (uint64_t i = 0; i < seeds; i++)
-        pool_serves_a_graph(WEIR_EMULATED_STEPPED, support_seed(i));
-    for (int i = 0; i < 5; i++)
-        pool_serves_a_graph(WEIR_EMULATED_THREADS, 0);
+    for (size_t of = 0; of < sizeof specs / sizeof specs[0]; of++) {
+        for (uint64_t i = 0; i < (of == 0 ? seeds : seeds / 5); i++)
+            serve(specs[of], WEIR_EMULATED_STEPPED, support_seed(i));
+        for (int i = 0; i < 3; i++)
+            serve(specs[of], WEIR_EMULATED_THREADS, 0);
+    }
 }
 
 /* ---- what a capture may hand out again ---- */
@@ -376,7 +389,7 @@ static void legacy_stream_waits_for_captures_of_blocking_ones(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pools_serve_graphs),
+        cmocka_unit_test(resources_serve_graphs),
         cmocka_unit_test(what_comes_back_elsewhere_waits_for_the_release),
         cmocka_unit_test(undeclared_captures_are_left_intact),
         cmocka_unit_test(frees_leave_undeclared_captures_intact),

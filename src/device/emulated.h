@@ -317,7 +317,6 @@ weir_status weir__emulated_stream_wait_event(void *device, weir_stream stream,
 /* An operation of a graph. */
 typedef struct weir__node {
     struct weir__node *next;        /* in the order of their capture */
-    struct weir__node *previous;
     struct weir__branch *branch;
     uint64_t position;              /* the how many-th of its branch, from 1 */
     weir__work work;                /* kind, and what the kind needs */
@@ -336,7 +335,7 @@ typedef struct weir__branch {
     struct weir__branch *next;
     weir__queue *queue;      /* being captured; null: not any more */
     uint64_t count;          /* of nodes */
-    uint64_t joined;         /* how many of them the origin's end is behind */
+    uint64_t awaited;        /* the last of them that a wait waits for, from 1 */
     weir__queue *shadow;     /* while a launch is being put: counted */
     uint64_t shadow_base;    /* what is on it in front of the first node */
 } weir__branch;

@@ -94,7 +94,7 @@ weir_status weir__capture_add(weir__branch *branch, const weir__work *work,
                                         count * (sizeof *accesses + sizeof(void *)));
     if (node == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a graph's operation");
-    *node = (weir__node){ .previous = graph->last, .branch = branch, .work = *work,
+    *node = (weir__node){ .branch = branch, .work = *work,
                           .position = ++branch->count, .what = what, .count = count };
     if (count > 0)
         memcpy(node->accesses, accesses, count * sizeof *accesses);
@@ -237,19 +237,19 @@ static void capture_stop(weir__graph *capture)
     }
 }
 
-/* Whether the origin's end is behind every operation. A wait is captured after the
- * record that it waits for, so going backwards once meets all. */
+/* Whether the origin's end is behind every operation: it is, if each of the others ends
+ * in what somebody waits for. For a wait is captured after what it waits for, so going
+ * from each end to a wait for it, and on to the end of the stream that waits, comes to
+ * the origin. */
 static bool all_have_joined(weir__graph *graph)
 {
-    graph->origin.joined = graph->origin.count;
-    for (const weir__node *node = graph->last; node != NULL; node = node->previous) {
+    for (const weir__node *node = graph->first; node != NULL; node = node->next) {
         const weir__node *after = node->after;
-        if (after != NULL && node->position <= node->branch->joined &&
-            after->position > after->branch->joined)
-            after->branch->joined = after->position;
+        if (after != NULL && after->position > after->branch->awaited)
+            after->branch->awaited = after->position;
     }
-    const weir__branch *branch = &graph->origin;
-    while (branch != NULL && branch->joined == branch->count)
+    const weir__branch *branch = graph->origin.next;
+    while (branch != NULL && branch->awaited == branch->count)
         branch = branch->next;
     return branch == NULL;
 }
