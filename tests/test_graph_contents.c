@@ -203,7 +203,7 @@ static bool launch_fails_at(weir_emulated_scheduler scheduler, uint64_t failing)
     sum of;
     sum_open(&of, open_without_ledger(scheduler));
     stage *it = &of.it;
-    must_ok(weir__fill(it->device, it->s, of.x, 0, BYTES));
+    must_ok(weir__fill(it->device, it->v, of.x, 0, BYTES));
     graph_begin(it);
     must_ok(try_sum(&of));
     weir_emulated_graph *graph = graph_end(it);
