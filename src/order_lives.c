@@ -32,20 +32,24 @@ static void note_forget(weir__order *order, uint64_t clock)
 
 /* ---- waits of the whole host ---- */
 
+weir_status weir__order_may_sync(weir__order *order, weir_stream stream)
+{
+    if (weir__order_stream_is_captured(order, stream))
+        return weir__fail(WEIR_CAPTURING, "the stream is being captured");
+    return weir__refuse_capturing(order, weir__stream_of(stream));
+}
+
 weir_status weir__order_stream_sync(weir__order *order, weir_stream stream)
 {
     stream = weir__stream_of(stream);
     weir__mutex_lock(&order->lock);
     const weir__clock *clock = weir__find_stream(order, stream);
     weir__mark before = { 0, 0 };
-    bool captured = clock != NULL && clock->capture != 0;
     if (clock != NULL)
         before = (weir__mark){ clock->id, clock->counter };
     weir__mutex_unlock(&order->lock);
-    if (captured)
-        return weir__fail(WEIR_CAPTURING, "the stream is being captured");
 
-    weir_status status = weir__refuse_capturing(order, stream);
+    weir_status status = weir__order_may_sync(order, stream);
     if (status == WEIR_OK)
         status = weir__stream_sync(order->device, stream);
     if (status != WEIR_OK)

@@ -115,7 +115,7 @@ weir_status weir_stream_query(weir_device *device, weir_stream stream, bool *out
     weir_status status = check(device, out, "out");
     if (status != WEIR_OK)
         return status;
-    status = weir__refuse_capturing(device->order, weir__stream_of(stream));
+    status = weir__order_may_sync(device->order, stream);
     return status == WEIR_OK ? weir__stream_query(device, stream, out) : status;
 }
 
@@ -247,7 +247,11 @@ weir_status weir_copy(weir_device *device, weir_stream stream,
 weir_status weir_copy_sync(weir_device *device, weir_stream stream,
                            void *dst, const void *src, size_t bytes)
 {
-    weir_status status = weir_copy(device, stream, dst, src, bytes);
+    weir_status status = check(device, device, "");
+    if (status == WEIR_OK) /* or the copy would be part of a graph */
+        status = weir__order_may_sync(device->order, stream);
+    if (status == WEIR_OK)
+        status = weir_copy(device, stream, dst, src, bytes);
     if (status != WEIR_OK)
         return status;
     return weir_stream_sync(device, stream);

@@ -114,6 +114,9 @@ bool weir__order_is_captured(weir__order *order, weir__mark mark);
  * is, also what was set aside. */
 weir_status weir__order_device_sync(weir__order *order);
 weir_status weir__order_stream_sync(weir__order *order, weir_stream stream);
+/* Whether the host may wait for `stream`, or ask about it: CAPTURING, if it is in a
+ * capture, declared or not. */
+weir_status weir__order_may_sync(weir__order *order, weir_stream stream);
 /* Before the device does something with `stream` that a capture does not bear:
  * CAPTURING, and the capture goes on, declared or not. */
 weir_status weir__refuse_capturing(weir__order *order, weir_stream stream);

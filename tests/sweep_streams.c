@@ -289,7 +289,7 @@ static void streams_survive_every_fault(void **state)
           { 6, 0, 0, 6, 0, 0, 0, 0 } },
         { { "work", prepare_work, work, false, is_plain },
           { 3, 0, 0, 3, 0, 0, 0, 0 },
-          { 5, 0, 0, 5, 0, 0, 0, 0 } },
+          { 6, 0, 0, 6, 0, 0, 0, 0 } },
         { { "memory", NULL, ask_memory, false, is_plain },
           { 0, 0, 0, 0, 0, 0, 0, 0 },
           { 1, 0, 0, 1, 0, 0, 0, 0 } },

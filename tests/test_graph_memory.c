@@ -1,6 +1,7 @@
 /* test_graph_memory.c - a resource's memory in graphs: declared captures over two
- * streams that fork and join, launched while others take from the same resource; what a
- * capture may hand out again; and captures that nobody declared, which no call spoils. */
+ * streams that fork and join, launched while others take from the same resource; what
+ * a capture may hand out again; and captures that nobody declared, which no call
+ * spoils. */
 #include <string.h>
 
 #include "support_pool.h"
@@ -289,6 +290,8 @@ static void try_everything(scene *it, weir_stream captured)
     must_ok(weir_point_here(it->device, it->a, &point));
     must_answer(WEIR_CAPTURING, weir_stream_wait_point(it->device, captured, point));
     must_answer(WEIR_CAPTURING, weir_stream_sync(it->device, captured));
+    must_answer(WEIR_CAPTURING,
+                weir_copy_sync(it->device, captured, &ptr, &done, sizeof done));
     must_answer(WEIR_CAPTURING, weir_stream_query(it->device, captured, &done));
     must_answer(WEIR_CAPTURING, weir_stream_retire(it->device, captured));
     must_answer(WEIR_CAPTURING, weir_stream_destroy(it->device, captured));
