@@ -23,7 +23,7 @@
 #include "weir/weir.h"
 
 #define WORKERS       6
-#define RESOURCES     3
+#define RESOURCES     4
 #define STEPS         100
 #define HAND_MAX      4 /* blocks that a worker keeps for a while */
 #define INBOX_MAX     6
@@ -66,7 +66,7 @@ typedef struct stage {
     size_t memory_bytes; /* free at the beginning */
     weir_resource *leaf, *purse;
     weir_resource *drawing;             /* the pool below the statistics */
-    weir_resource *shared[RESOURCES];   /* pool, statistics, pool over the first */
+    weir_resource *shared[RESOURCES];   /* pool, statistics, pool over [0], async */
     inbox inboxes[WORKERS];
     atomic_uint_least64_t allocated[RESOURCES];
 } stage;
@@ -301,7 +301,7 @@ static void ask(worker *self)
     must(s.largest_free_bytes <= s.free_bytes && s.free_bytes <= s.held_bytes);
     weir_resource_properties p = { .struct_size = sizeof p };
     must_ok(weir_resource_get_properties(mr, &p));
-    must(p.can_find && p.can_trim && strcmp(p.leaf, "device") == 0);
+    must(p.can_find && p.can_trim && p.device == it->device);
     weir_block found = { .struct_size = sizeof found };
     must_answer(WEIR_NOT_FOUND, weir_resource_find(mr, self, &found));
     for (size_t i = 0; i < self->hand_count; i++) {
@@ -411,8 +411,9 @@ static weir_resource *make_pool(weir_resource *upstream, size_t limit_bytes,
  * than the limit in every other round:
  *
  *     shared[0], the pool of shared[2] -+
- *                                       +- limiting -- device
- *     shared[1], statistics -- drawing -+                                          */
+ *                                       +- limiting -- device, or async
+ *     shared[1], statistics -- drawing -+
+ *     shared[3], async                                                             */
 static void stage_open(stage *it, uint64_t seed)
 {
     *it = (stage){ .device = NULL };
@@ -424,12 +425,14 @@ static void stage_open(stage *it, uint64_t seed)
     options.eager = seed % 4 == 3;
     it->device = open_with("emulated", &options);
     it->memory_bytes = device_free_bytes(it->device);
-    must_ok(weir_device_resource_create(it->device, &it->leaf));
+    must_ok(weir_resource_open(it->device, seed % 3 == 2 ? "async" : "device",
+                               &it->leaf));
     must_ok(weir_limiting_create(it->leaf, 2 * MIB + 512 * KIB, &it->purse));
     it->shared[0] = make_pool(it->purse, MIB + 512 * KIB, 512 * KIB);
     it->drawing = make_pool(it->purse, 0, 256 * KIB);
     must_ok(weir_statistics_create(it->drawing, &it->shared[1]));
     it->shared[2] = make_pool(it->shared[0], 0, 256 * KIB);
+    must_ok(weir_resource_open(it->device, "async(max=512KiB)", &it->shared[3]));
     for (int i = 0; i < WORKERS; i++)
         must(pthread_mutex_init(&it->inboxes[i].lock, NULL) == 0);
 }

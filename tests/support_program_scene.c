@@ -22,12 +22,8 @@ static void hear_finding(void *context, const weir_emulated_finding *finding)
 static void open_resource(run *self, const char *spec, weir_resource **out)
 {
     const char *slash = strchr(spec, '/');
-    if (slash == NULL && strcmp(spec, "system") == 0) {
-        must_ok(weir_system_resource_create(self->device, out));
-        return;
-    }
     if (slash == NULL) {
-        must_ok(weir_device_resource_create(self->device, out));
+        must_ok(weir_resource_open(self->device, spec, out));
         return;
     }
     weir_resource *upstream;

@@ -175,6 +175,35 @@ static void released_memory_is_behind_the_release(void **state)
     scene_end(&s);
 }
 
+/* What the driver hands out may be under work of another stream, behind which it puts
+ * the stream that asks. A graph would not be behind that: the host waits. */
+static void a_captures_memory_is_waited_for(void **state)
+{
+    (void)state;
+    scene s = scene_begin(9, "async(max=1MiB)");
+    void *x = take(s.mr, s.b, MIB);
+    uint64_t gate;
+    must_ok(weir_emulated_stall(s.device, s.b, &gate));
+    stamp(s.device, s.b, x, MIB, 1);
+    give(s.mr, s.b, x, MIB);
+    weir_capture *capture = begin(&s, s.a);
+    /* On a stepped device a wait that nothing ends is told. */
+    must_answer(WEIR_DEVICE_ERROR,
+                weir_allocate(s.mr, s.a, MIB, WEIR_ALIGNMENT, &x));
+    must(strstr(weir_last_error().message, "could not be waited for") != NULL);
+    must_ok(weir_emulated_open_gate(s.device, gate));
+    x = take(s.mr, s.a, MIB);
+    stamp(s.device, s.a, x, MIB, 2);
+    weir_emulated_graph *graph;
+    must_ok(weir_emulated_capture_end_graph(s.device, s.a, &graph));
+    must_ok(weir_capture_end(capture));
+    must_ok(weir_emulated_graph_launch(s.device, graph, s.a));
+    must_ok(weir_emulated_graph_destroy(s.device, graph));
+    must_ok(weir_capture_release(capture, s.a));
+    give(s.mr, s.a, x, MIB);
+    scene_end(&s);
+}
+
 /* Two streams of one capture, forked and joined, both declared. */
 static void streams_that_join_are_captured_too(void **state)
 {
@@ -289,6 +318,7 @@ int main(void)
         cmocka_unit_test(what_was_born_in_a_capture_is_kept),
         cmocka_unit_test(what_comes_back_in_a_capture_is_kept),
         cmocka_unit_test(released_memory_is_behind_the_release),
+        cmocka_unit_test(a_captures_memory_is_waited_for),
         cmocka_unit_test(streams_that_join_are_captured_too),
         cmocka_unit_test(trim_spoils_no_capture),
         cmocka_unit_test(a_resource_that_ends_says_what_a_capture_has),
