@@ -26,7 +26,6 @@ bool support_is_cuda(void)
 
 /* ---- the module's table, with what weir/emulated.h needs besides ---- */
 
-static const weir__device_ops *cuda_ops;
 static weir__device_ops ops;
 static void *selves[FAKES_DEVICES]; /* the module's objects, by ordinal */
 
@@ -39,13 +38,12 @@ static weir__emulated *emulated_of(void *self)
     return NULL;
 }
 
-/* Kernels exist on the emulated device only. */
+/* Kernels exist on the emulated device only; and one that was captured may run more
+ * than once. */
 static weir_status launch(void *self, weir_stream stream, weir_emulated_kernel kernel,
                           void *argument, const weir_emulated_range *ranges,
                           size_t count)
 {
-    if (count == 0)
-        return cuda_ops->launch(self, stream, kernel, argument, ranges, count);
     return weir__emulated_launch(emulated_of(self), stream, kernel, argument, ranges,
                                  count);
 }
@@ -94,8 +92,7 @@ static void dress(weir_device *device)
         return;
     device->ops->properties(device->self, &properties);
     selves[properties.ordinal] = device->self;
-    cuda_ops = device->ops;
-    ops = *cuda_ops;
+    ops = *device->ops;
     ops.launch = launch;
     ops.host_malloc = host_malloc;
     ops.host_free = host_free;

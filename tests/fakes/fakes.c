@@ -148,9 +148,10 @@ int fakes_error_of(fakes_context *context, weir_status status)
     default: break;
     }
     int native = weir_last_error().native_code;
-    if (native == 0 && status == WEIR_NOT_SUPPORTED)
+    bool told = native != 0 && native != WEIR__NATIVE_PLANNED;
+    if (!told && status == WEIR_NOT_SUPPORTED)
         return cudaErrorNotSupported;
-    if (native == 0 && status == WEIR_INVALID_ARGUMENT)
+    if (!told && status == WEIR_INVALID_ARGUMENT)
         return cudaErrorInvalidValue;
     if (native == WEIR__NATIVE_DEADLOCK)
         return cudaErrorTimeout; /* a real one would wait for ever */
