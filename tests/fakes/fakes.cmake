@@ -30,6 +30,8 @@ endfunction()
 
 weir_fakes(weir_fakes STATIC)
 target_link_libraries(weir_fakes PUBLIC weir_test)
+# Tests that call the runtime themselves, as a program would.
+target_include_directories(weir_fakes SYSTEM PUBLIC ${cuda_include_dirs})
 
 target_compile_definitions(weir_support_code PRIVATE WEIR_TEST_CUDA=1)
 target_sources(weir_support_code PRIVATE $<TARGET_OBJECTS:weir_cuda_objects>)
