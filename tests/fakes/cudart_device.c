@@ -86,8 +86,8 @@ static int attribute_of(enum cudaDeviceAttr attribute, int *out)
     switch (attribute) {
     case cudaDevAttrUnifiedAddressing:
     case cudaDevAttrCanMapHostMemory:
-    case cudaDevAttrHostRegisterSupported:
-    case cudaDevAttrPageableMemoryAccess: *out = 1; break;
+    case cudaDevAttrHostRegisterSupported: *out = 1; break;
+    case cudaDevAttrPageableMemoryAccess: *out = !fakes_the_machine.no_pageable; break;
     case cudaDevAttrManagedMemory:
     case cudaDevAttrConcurrentManagedAccess:
         *out = !fakes_the_machine.no_managed;

@@ -8,7 +8,10 @@ find_file(WEIR_CUDA_HEADER cuda_runtime_api.h PATHS ${cuda_include_dirs}
           NO_DEFAULT_PATH NO_CACHE REQUIRED)
 get_filename_component(cuda_headers ${WEIR_CUDA_HEADER} DIRECTORY)
 
-file(GLOB fakes_sources CONFIGURE_DEPENDS fakes/*.c)
+set(fakes_sources
+    cuda_driver.c cudart_device.c cudart_graph.c cudart_memory.c cudart_pool.c
+    cudart_stream.c cudart_work.c fakes.c fakes_capture.c fakes_context.c)
+list(TRANSFORM fakes_sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/fakes/)
 set(fakes_maker ${CMAKE_CURRENT_SOURCE_DIR}/fakes/make_fakes.py)
 set(fakes_made ${CMAKE_CURRENT_BINARY_DIR}/fakes)
 file(MAKE_DIRECTORY ${fakes_made})
@@ -17,7 +20,7 @@ add_custom_command(
     COMMAND ${WEIR_PYTHON} ${fakes_maker} ${cuda_headers} ${fakes_made} ${fakes_sources}
     DEPENDS ${fakes_maker} ${fakes_sources} ${WEIR_CUDA_HEADER})
 
-# weir_fakes(TARGET KIND): the stand-in as a library of that kind.
+# weir_fakes(TARGET KIND SOURCE...): the stand-in as a library of that kind.
 function(weir_fakes target kind)
     add_library(${target} ${kind} ${fakes_sources} ${fakes_made}/fakes_errors.h
                 ${fakes_made}/fakes_missing.c ${ARGN})
@@ -28,8 +31,8 @@ function(weir_fakes target kind)
     target_include_directories(${target} SYSTEM PRIVATE ${cuda_include_dirs})
 endfunction()
 
-weir_fakes(weir_fakes STATIC)
-target_link_libraries(weir_fakes PUBLIC weir_test)
+weir_fakes(weir_fakes STATIC fakes/primitives.c)
+target_link_libraries(weir_fakes PUBLIC weir_test PkgConfig::CMOCKA)
 # Tests that call the runtime themselves, as a program would.
 target_include_directories(weir_fakes SYSTEM PUBLIC ${cuda_include_dirs})
 

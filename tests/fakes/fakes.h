@@ -30,6 +30,7 @@ typedef struct fakes_machine {
     bool no_peers;        /* no device reaches another */
     bool no_pools;        /* of memory */
     bool no_managed;
+    bool no_pageable;     /* no device reaches ordinary host memory */
 } fakes_machine;
 
 /* Null: everything. */

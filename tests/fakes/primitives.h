@@ -1,0 +1,45 @@
+/* primitives.h - every primitive of the module for CUDA devices, once, with what has to
+ * be there before it and what has to go afterwards. */
+#ifndef WEIR_TESTS_FAKES_PRIMITIVES_H
+#define WEIR_TESTS_FAKES_PRIMITIVES_H
+
+#include <cuda.h>
+
+#include "device/device.h"
+#include "fakes/fakes.h"
+#include "support.h"
+
+#define BYTES ((size_t)1 << 16)
+
+/* What it works on. */
+typedef struct scene {
+    weir_device *device;
+    weir_device *peer;
+    CUcontext context; /* the calling thread's */
+    weir_stream stream;
+    weir_stream made_stream;
+    weir_event event;
+    weir_mempool pool;
+    void *ptr;
+    void *host;
+    bool is_done; /* the primitive has succeeded */
+} scene;
+
+typedef struct primitive {
+    const char *name;
+    weir_status memory; /* what a shortage of memory is told as */
+    void (*prepare)(scene *it); /* may be null */
+    weir_status (*act)(scene *it);
+    void (*undo)(scene *it); /* may be null; also after a failure */
+} primitive;
+
+/* The last is device_sync, which may not be called while any stream is captured. */
+enum { PRIMITIVES = 33 };
+extern const primitive primitives[PRIMITIVES];
+
+/* A device of the stand-in's, stepped, without a ledger; of no other test's options. */
+weir_device *cuda_open(int ordinal);
+/* Claims that its memory is all free. */
+void cuda_close(weir_device *device);
+
+#endif
