@@ -237,19 +237,27 @@ static void memory_waits_for_a_stream_whose_handle_is_used_again(void **state)
     scene_close(&s);
 }
 
+static void end_and_hand_on(scene *s, weir_stream_kind kind, weir_stream to)
+{
+    unsigned gate;
+    weir_stream retired = make_stream(s->device, kind);
+    void *ptr = take_and_stall(s, retired, &gate);
+    give(s->mr, retired, ptr, BYTES);
+    end_stream(s->device, retired);
+    take_over(s, to, ptr);
+    open_gate(gate);
+    give_over(s, to, ptr);
+}
+
+/* Nothing is said of a blocking stream that has ended and the legacy stream. */
 static void memory_waits_for_a_retired_stream(void **state)
 {
     (void)state;
     scene s;
-    unsigned gate;
     scene_open(&s, ONE_BLOCK "device");
-    weir_stream retired = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
-    void *ptr = take_and_stall(&s, retired, &gate);
-    give(s.mr, retired, ptr, BYTES);
-    end_stream(s.device, retired);
-    take_over(&s, s.b, ptr);
-    open_gate(gate);
-    give_over(&s, s.b, ptr);
+    end_and_hand_on(&s, WEIR_STREAM_NON_BLOCKING, s.b);
+    end_and_hand_on(&s, WEIR_STREAM_BLOCKING, s.b);
+    end_and_hand_on(&s, WEIR_STREAM_BLOCKING, NULL);
     scene_close(&s);
 }
 
@@ -277,6 +285,29 @@ static void memory_waits_for_each_point_it_was_given_behind(void **state)
     must_be_waiting(s.device, s.c, s.aside);
     open_gate(gates[1]);
     give_over(&s, s.c, ptr);
+    scene_close(&s);
+}
+
+/* Neither for later work of the stream it comes from nor for a later event there. */
+static void memory_waits_for_nothing_put_later(void **state)
+{
+    (void)state;
+    scene s;
+    unsigned gates[2];
+    weir_resource *second;
+    scene_open(&s, ONE_BLOCK "device");
+    must_ok(weir_resource_open(s.device, ONE_BLOCK "device", &second));
+    give(s.mr, s.b, take(s.mr, s.b, BYTES), BYTES);
+    void *ptr = take_and_stall(&s, s.a, &gates[0]);
+    give(s.mr, s.a, ptr, BYTES);
+    gates[1] = put_gate(s.a);
+    give(second, s.a, take(second, s.a, BYTES), BYTES);
+    take_over(&s, s.b, ptr);
+    open_gate(gates[0]);
+    give_over(&s, s.b, ptr);
+    must_ok(weir_stream_sync(s.device, s.b)); /* or the second gate gives up */
+    open_gate(gates[1]);
+    weir_resource_unref(second);
     scene_close(&s);
 }
 
@@ -394,6 +425,7 @@ int main(void)
         cmocka_unit_test(memory_waits_for_a_stream_whose_handle_is_used_again),
         cmocka_unit_test(memory_waits_for_a_retired_stream),
         cmocka_unit_test(memory_waits_for_each_point_it_was_given_behind),
+        cmocka_unit_test(memory_waits_for_nothing_put_later),
         cmocka_unit_test(own_memory_waits_for_nobody),
         cmocka_unit_test(the_device_leaf_frees_nothing_that_is_in_use),
         cmocka_unit_test(pinned_memory_waits_for_its_copies),
