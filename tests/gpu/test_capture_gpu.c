@@ -1,7 +1,7 @@
 /* test_capture_gpu.c - memory of graphs that are captured with the runtime's own calls.
  *
- *     a   take p, write it ---- fork --- gate, read p -------- join -- read q, give back
- *     b                           \ take q, write it, read it /
+ *     a   take p, write it --- fork --- gate, read p ------- join --- read q, give back
+ *     b                          \ take q, write it, read it /
  *
  * The gate is closed at the first launch: meanwhile another stream takes all that the
  * pool has left, and writes it. */
@@ -223,6 +223,38 @@ static void memory_of_a_graph_waits_for_its_last_launch(void **state)
     scene_close(&s);
 }
 
+/* What the driver's own pool gave in a capture goes back to it with the release. */
+static void memory_of_the_drivers_pool_stays_with_a_graph(void **state)
+{
+    (void)state;
+    scene s;
+    captured it;
+    void *blocks[BLOCKS];
+    scene_open(&s, "async");
+    capture_begin(&s, &it, cudaStreamCaptureModeGlobal);
+    it.p = take(s.mr, s.a, BYTES);
+    stamp(s.device, s.a, it.p, BYTES, 3);
+    it.gate = put_gate(s.a);
+    check_stamp(s.device, s.a, it.p, BYTES, 3);
+    give(s.mr, s.a, it.p, BYTES);
+    capture_end(&s, &it);
+    must_cuda(cudaGraphLaunch(it.instance, s.a));
+    for (size_t i = 0; i < BLOCKS; i++) {
+        blocks[i] = take(s.mr, s.other, BYTES);
+        must(blocks[i] != it.p);
+        stamp(s.device, s.other, blocks[i], BYTES, i);
+    }
+    must_ok(weir_stream_sync(s.device, s.other)); /* waits for no graph */
+    open_gate(it.gate);
+    must_cuda(cudaGraphLaunch(it.instance, s.a));
+    for (size_t i = 0; i < BLOCKS; i++) {
+        check_stamp(s.device, s.other, blocks[i], BYTES, i);
+        give(s.mr, s.other, blocks[i], BYTES);
+    }
+    release(&s, &it, s.a);
+    scene_close(&s);
+}
+
 /* ---- captures that nobody declared ---- */
 
 static void undeclared_begin(weir_stream stream, const struct mode *mode)
@@ -290,7 +322,7 @@ static void a_free_in_an_undeclared_capture_leaves_it_valid(void **state)
 
 int main(void)
 {
-    static struct CMUnitTest tests[3 * MODES + 1];
+    static struct CMUnitTest tests[3 * MODES + 2];
     static char names[3 * MODES][80];
     static const struct {
         const char *name;
@@ -310,5 +342,7 @@ int main(void)
     }
     tests[3 * MODES] = (struct CMUnitTest)
         cmocka_unit_test(memory_of_a_graph_waits_for_its_last_launch);
-    return _cmocka_run_group_tests("captures", tests, 3 * MODES + 1, NULL, NULL);
+    tests[3 * MODES + 1] = (struct CMUnitTest)
+        cmocka_unit_test(memory_of_the_drivers_pool_stays_with_a_graph);
+    return _cmocka_run_group_tests("captures", tests, 3 * MODES + 2, NULL, NULL);
 }
