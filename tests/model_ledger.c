@@ -24,12 +24,19 @@ typedef struct program {
     uint64_t random;
     uint32_t order_percent;  /* of steps that order rather than touch */
     slot slots[SLOTS];
+    struct pool_free {       /* the last one */
+        uint64_t time;
+        uint32_t step;
+        int stream;
+    } freed;
     uint32_t found_count;    /* in the step in progress */
     naive naive;
 } program;
 
 /* Of those that touch. */
 static uint64_t quiet_steps, racy_steps, lease_steps;
+/* In which a stream was behind a free. */
+static uint64_t behind_steps;
 
 static uint32_t draw(program *self, uint32_t n)
 {
@@ -158,8 +165,10 @@ static void step_allocate(program *self)
                           naive_memory[device] + begin, end - begin);
     naive_keep(&self->naive, device, begin, end, "allocate", true);
     self->naive.blocks[self->naive.block_count] = (block){ device, begin, end };
-    for (uint32_t at = begin; at < end; at++)
-        self->naive.bytes[device][at] = (naive_byte){ OUT, self->naive.block_count };
+    for (uint32_t at = begin; at < end; at++) {
+        self->naive.bytes[device][at].state = OUT;
+        self->naive.bytes[device][at].block = self->naive.block_count;
+    }
     self->naive.block_count++;
 }
 
@@ -216,6 +225,83 @@ static void step_memory(program *self)
         access->is_forgotten |= access->device == device;
     }
     memset(self->naive.bytes[device], 0, sizeof self->naive.bytes[device]);
+}
+
+/* ---- steps of a pool of the device's own ---- */
+
+/* Hands out bytes that the pool has made safe for the stream, or (a graph's) has not. */
+static void pool_begin(program *self, bool is_graph)
+{
+    uint32_t begin, end;
+    int stream = draw_stream(self), device = (int)draw(self, DEVICES);
+    uint64_t id = self->naive.streams[stream].id;
+    naive_thread *thread = draw_thread(self);
+    draw_range(self, &begin, &end);
+    uintptr_t ptr = naive_memory[device] + begin;
+    naive_advance(&self->naive, stream, thread, false);
+    if (is_graph) {
+        naive_judge(&self->naive, device, begin, end, true);
+        weir__ledger_graph_malloc(self->ledger, thread->number, id, ptr, end - begin);
+    } else {
+        weir__ledger_pool_malloc(self->ledger, thread->number, id, ptr, end - begin);
+    }
+    naive_pool(&self->naive, device, begin, end, RAW, is_graph);
+    naive_keep(&self->naive, device, begin, end,
+               is_graph ? "graph malloc" : "pool malloc", true);
+}
+
+static void step_pool_malloc(program *self)
+{
+    pool_begin(self, false);
+}
+
+static void step_graph_malloc(program *self)
+{
+    pool_begin(self, true);
+}
+
+static void step_pool_free(program *self)
+{
+    uint32_t begin, end;
+    int stream = draw_stream(self), device = (int)draw(self, DEVICES);
+    naive_thread *thread = draw_thread(self);
+    draw_range(self, &begin, &end);
+    naive_advance(&self->naive, stream, thread, false);
+    naive_judge(&self->naive, device, begin, end, true);
+    uint64_t time = weir__ledger_pool_free(self->ledger, thread->number,
+                                           self->naive.streams[stream].id,
+                                           naive_memory[device] + begin, end - begin);
+    must(time > 0);
+    naive_pool(&self->naive, device, begin, end, BACK, true);
+    naive_keep(&self->naive, device, begin, end, "pool free", true);
+    self->freed = (struct pool_free){ time, self->naive.step, stream };
+}
+
+/* Of a stream that has ended the ledger may have forgotten what others know. */
+static void step_is_behind(program *self)
+{
+    if (self->freed.time == 0)
+        return;
+    int stream = draw_stream(self);
+    const naive_stream *other = &self->naive.streams[self->freed.stream];
+    bool wanted = naive_is_behind(&self->naive, stream, self->freed.step);
+    bool got = weir__ledger_is_behind(self->ledger, self->naive.streams[stream].id,
+                                      other->id, self->freed.time);
+    must(other->lives ? got == wanted : !got || wanted);
+    behind_steps += got;
+}
+
+/* Returns a memory, and draws it anew. */
+static void step_pool_memory(program *self)
+{
+    if (draw(self, 4) != 0)
+        return;
+    naive_thread *thread = draw_thread(self);
+    int device = (int)draw(self, DEVICES);
+    weir__ledger_pool_return(self->ledger, naive_memory[device]);
+    weir__ledger_pool_draw(self->ledger, &self->owners[device], thread->number,
+                           naive_memory[device], BYTES);
+    naive_pool(&self->naive, device, 0, BYTES, BACK, false);
 }
 
 /* ---- steps that order ---- */
@@ -388,7 +474,8 @@ static void take_step(program *self)
 {
     static const choice touches[] = {
         { 8, step_operation }, { 6, step_allocate }, { 6, step_deallocate },
-        { 1, step_memory },
+        { 1, step_memory }, { 2, step_pool_malloc }, { 1, step_graph_malloc },
+        { 2, step_pool_free }, { 2, step_is_behind }, { 1, step_pool_memory },
     };
     static const choice orders[] = {
         { 16, step_record }, { 16, step_stream_wait }, { 12, step_host_wait },
@@ -461,6 +548,7 @@ static void ledger_finds_what_a_naive_one_finds(void **state)
     print_message("steps that touch: %" PRIu64 " quiet, %" PRIu64 " racy, %" PRIu64
                   " against a lease\n", quiet_steps, racy_steps, lease_steps);
     uint64_t all = quiet_steps + racy_steps + lease_steps;
+    must(behind_steps > programs / 4);
     must(quiet_steps > all / 10 && racy_steps > all / 10 && lease_steps > all / 100);
 }
 

@@ -79,11 +79,20 @@ void naive_advance(naive *self, int stream, const naive_thread *thread,
 
 /* ---- accesses ---- */
 
-static bool overlap(const naive_access *access, int device, uint32_t begin,
-                    uint32_t end)
+static bool counts_at(const naive *self, const naive_access *access, uint32_t at)
 {
-    return !access->is_forgotten && access->device == device &&
-           access->begin < end && begin < access->end;
+    return !access->is_forgotten && access->begin <= at && at < access->end &&
+           access->number >= self->bytes[access->device][at].since;
+}
+
+static bool overlap(const naive *self, const naive_access *access, int device,
+                    uint32_t begin, uint32_t end)
+{
+    for (uint32_t at = begin; access->device == device && at < end; at++) {
+        if (counts_at(self, access, at))
+            return true;
+    }
+    return false;
 }
 
 static bool is_conflict(const naive *self, const naive_access *access, bool writes)
@@ -95,7 +104,7 @@ void naive_judge(naive *self, int device, uint32_t begin, uint32_t end, bool wri
 {
     for (uint32_t i = 0; i < self->access_count; i++) {
         const naive_access *access = &self->accesses[i];
-        if (overlap(access, device, begin, end) && is_conflict(self, access, writes))
+        if (overlap(self, access, device, begin, end) && is_conflict(self, access, writes))
             self->wanted.race = true;
     }
 }
@@ -114,11 +123,11 @@ void naive_keep(naive *self, int device, uint32_t begin, uint32_t end,
 
 /* ---- what a finding says ---- */
 
-static bool touches(const naive_access *access, uintptr_t address)
+static bool touches(const naive *self, const naive_access *access, uintptr_t address)
 {
-    uintptr_t begin = naive_memory[access->device] + access->begin;
-    return !access->is_forgotten && begin <= address &&
-           address - begin < access->end - access->begin;
+    uintptr_t memory = naive_memory[access->device];
+    return address >= memory && address - memory < BYTES &&
+           counts_at(self, access, (uint32_t)(address - memory));
 }
 
 bool naive_is_true_race(const naive *self, const weir_emulated_finding *finding)
@@ -133,7 +142,7 @@ bool naive_is_true_race(const naive *self, const weir_emulated_finding *finding)
                 is_touched |= access->number == step &&
                               access->stream == finding->first_stream &&
                               strcmp(access->words, finding->first) == 0 &&
-                              touches(access, finding->ptr + at) &&
+                              touches(self, access, finding->ptr + at) &&
                               is_conflict(self, access, writes);
             }
             touched += is_touched;
@@ -153,6 +162,23 @@ bool naive_has_state(const naive *self, const weir_emulated_finding *finding,
             return false;
     }
     return true;
+}
+
+/* ---- pools ---- */
+
+void naive_pool(naive *self, int device, uint32_t begin, uint32_t end, byte_state state,
+                bool counts)
+{
+    for (uint32_t at = begin; at < end; at++) {
+        naive_byte *byte = &self->bytes[device][at];
+        *byte = (naive_byte){ .state = state,
+                              .since = counts ? byte->since : self->step };
+    }
+}
+
+bool naive_is_behind(const naive *self, int stream, uint32_t step)
+{
+    return set_has(&self->streams[stream].knows, step);
 }
 
 /* ---- blocks ---- */

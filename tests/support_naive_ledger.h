@@ -52,6 +52,7 @@ typedef enum byte_state { RAW, OUT, BACK } byte_state;
 typedef struct naive_byte {
     byte_state state;
     uint32_t block;      /* out: which */
+    uint32_t since;      /* no access of a step before this one counts any more */
 } naive_byte;
 
 typedef struct block {
@@ -98,6 +99,10 @@ void naive_advance(naive *self, int stream, const naive_thread *thread,
 void naive_judge(naive *self, int device, uint32_t begin, uint32_t end, bool writes);
 void naive_keep(naive *self, int device, uint32_t begin, uint32_t end,
                 const char *words, bool writes);
+/* A pool has the bytes: what was done with them before counts (or not) from here on. */
+void naive_pool(naive *self, int device, uint32_t begin, uint32_t end, byte_state state,
+                bool counts);
+bool naive_is_behind(const naive *self, int stream, uint32_t step);
 /* Which bytes of these bounds are out as a block of exactly these bounds; false:
  * none. */
 bool naive_find_block(const naive *self, const block *asked, bool is_of[BYTES]);
