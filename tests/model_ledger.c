@@ -229,7 +229,7 @@ static void step_memory(program *self)
 
 /* ---- steps of a pool of the device's own ---- */
 
-/* Hands out bytes that the pool has made safe for the stream, or (a graph's) has not. */
+/* Hands out bytes that a pool has made safe for the stream, or (a graph) has not. */
 static void pool_begin(program *self, bool is_graph)
 {
     uint32_t begin, end;
@@ -241,7 +241,8 @@ static void pool_begin(program *self, bool is_graph)
     naive_advance(&self->naive, stream, thread, false);
     if (is_graph) {
         naive_judge(&self->naive, device, begin, end, true);
-        weir__ledger_graph_malloc(self->ledger, thread->number, id, ptr, end - begin);
+        weir__ledger_graph_malloc(self->ledger, thread->number, id, ptr,
+                                  end - begin);
     } else {
         weir__ledger_pool_malloc(self->ledger, thread->number, id, ptr, end - begin);
     }

@@ -104,7 +104,8 @@ void naive_judge(naive *self, int device, uint32_t begin, uint32_t end, bool wri
 {
     for (uint32_t i = 0; i < self->access_count; i++) {
         const naive_access *access = &self->accesses[i];
-        if (overlap(self, access, device, begin, end) && is_conflict(self, access, writes))
+        if (is_conflict(self, access, writes) &&
+            overlap(self, access, device, begin, end))
             self->wanted.race = true;
     }
 }

@@ -131,6 +131,12 @@ static void other_streams_get_other_memory(void **state)
     must_draw_new(&self);
     scene_end(&self);
 
+    scene_begin(&self, SAME, 0); /* done, and nobody has waited */
+    raw_open_gate(self.device, self.gate);
+    step_all(self.device);
+    must_draw_new(&self);
+    scene_end(&self);
+
     scene_begin(&self, SAME | CHANCE, 0); /* not done */
     waits_by_event(&self);
     must_draw_new(&self);
