@@ -190,6 +190,25 @@ static void chance_lets_reuse_what_is_done(void **state)
     scene_end(&self);
 }
 
+/* The host waits for an event on a: what a gives back behind it is still in use. */
+static void waits_teach_no_more_than_they_waited_for(void **state)
+{
+    (void)state;
+    scene self;
+    scene_begin(&self, SAME, 0);
+    raw_open_gate(self.device, self.gate);
+    char *ptr = draw(self.device, self.pool, self.a, CHUNK);
+    weir_event event = raw_event(self.device);
+    raw_record(self.device, event, self.a);
+    self.gate = raw_stall(self.device, self.a);
+    stamp(self.device, self.a, ptr, CHUNK, 1);
+    back(self.device, self.a, ptr);
+    must_ok(weir__event_sync(self.device, event));
+    must_draw_new(&self);
+    raw_event_end(self.device, event);
+    scene_end(&self);
+}
+
 static void pool_makes_streams_wait(void **state)
 {
     (void)state;
@@ -433,6 +452,7 @@ int main(void)
         cmocka_unit_test(events_let_reuse),
         cmocka_unit_test(event_before_the_free_does_not),
         cmocka_unit_test(chance_lets_reuse_what_is_done),
+        cmocka_unit_test(waits_teach_no_more_than_they_waited_for),
         cmocka_unit_test(pool_makes_streams_wait),
         cmocka_unit_test(neighbours_serve_together),
         cmocka_unit_test(waits_for_one_stream_at_most),

@@ -234,6 +234,13 @@ static void destroy_waits_for_the_last_free(void **state)
     raw_open_gate(device, gate);
     raw_sync_stream(device, stream);
     must_equal(device_free_bytes(device), free_bytes);
+
+    pool = make_pool(device, SAME, EVERYTHING);
+    back(device, stream, draw(device, pool, stream, 1));
+    raw_sync_stream(device, stream);
+    must_equal(device_free_bytes(device), free_bytes - CHUNK);
+    end_pool(device, pool); /* which nothing holds up */
+    must_equal(device_free_bytes(device), free_bytes);
     raw_stream_end(device, stream);
     close_emulated(device);
 }

@@ -234,11 +234,10 @@ static bool is_covered(const weir__mempool *pool, const weir__span *span,
 {
     if (span->freed.queue == NULL)
         return false;
-    if (waited.queue != NULL)
-        return span->freed.queue == waited.queue &&
-               span->freed.position <= waited.position;
-    return span->freed.issue <= waited.issue &&
-           weir__position_is_done(pool->device, span->freed);
+    if (waited.queue == NULL)
+        return weir__position_is_done(pool->device, span->freed);
+    return span->freed.queue == waited.queue &&
+           span->freed.position <= waited.position;
 }
 
 void weir__mempool_learn(weir__mempool *pool, weir__position waited)
