@@ -3,8 +3,12 @@
  *
  * A line is made under the lock that also puts it into the file, so that Time and
  * Sequence go up from line to line. Lines are gathered in a buffer and leave it whole
- * with one write, to a file opened for appending: whatever ends the process, no line is
- * torn. What the disk took only a part of is cut back to the last whole line.
+ * with one write, to a file opened for appending. That alone does not keep a line in one
+ * piece: a write that SIGKILL meets is cut short where a page of the file begins
+ * (generic_perform_write in Linux looks for the signal between pages; of processes that
+ * did nothing but write lines, one in a hundred left half of one). So no line lies
+ * across a page: the last one on it is filled up, with zeros in front of its Sequence.
+ * What the disk took only a part of is cut back to the last whole line.
  *
  * What always holds between two calls: less than flush_bytes wait, and every line up to
  * `lines` is in the file, waits, or was counted as lost. */
@@ -28,8 +32,10 @@
     "Thread,Time,Action,Pointer,Size,Stream,Device,Alignment,Sequence\n"
 #define HEADER_BYTES (sizeof HEADER - 1)
 
-/* Six numbers of 20 digits, the time and the action leave room for the device. */
-#define LINE_BYTES_MAX ((size_t)256)
+/* What a line takes at most, before it is filled up: 10 + 15 + 16 + 18 + 20 + 18 + 23
+ * + 20 + 20 for the columns, and 9 for what ends them. */
+#define LINE_BYTES_MAX ((size_t)176)
+#define PAGE_BYTES ((size_t)4096) /* or a multiple */
 #define FLUSH_BYTES_MAX ((size_t)1 << 20)
 
 typedef struct logging {
@@ -47,8 +53,9 @@ typedef struct logging {
     uint64_t lines_waiting;
     uint64_t lines_lost;
     int last_errno;
+    uint64_t end_bytes;       /* of the file, if all that waits were in it */
     size_t waiting_bytes;
-    char waiting[];           /* room for flush_bytes, and a line more */
+    char waiting[];           /* room for flush_bytes, and a line more, filled up */
 } logging;
 
 /* ---- into the file ---- */
@@ -86,6 +93,7 @@ static void lose_lines_locked(logging *self, size_t done) WEIR_REQUIRES(&self->l
         whole--;
     for (size_t at = whole; at < self->waiting_bytes; at++)
         self->lines_lost += self->waiting[at] == '\n';
+    self->end_bytes -= self->waiting_bytes - whole;
     if (whole == done || !self->is_regular)
         return;
     off_t end = lseek(self->file, 0, SEEK_CUR);
@@ -131,10 +139,10 @@ static char *put_number(char *to, uint64_t number, unsigned base, size_t least)
 {
     char digits[20];
     size_t count = 0;
-    while (number != 0 || count < least) {
+    for (; number != 0; number /= base)
         digits[count++] = "0123456789abcdef"[number % base];
-        number /= base;
-    }
+    for (size_t i = count; i < least; i++)
+        *to++ = '0';
     while (count > 0)
         *to++ = digits[--count];
     return to;
@@ -158,6 +166,14 @@ static char *put_time(char *to, time_t zone_seconds)
     return put_number(put_text(to, "."), (uint64_t)now.tv_nsec / 1000, 10, 6);
 }
 
+/* By how much a line that now ends behind `bytes` bytes more is filled up: to the end of
+ * the page, if another one might not fit there. */
+static size_t bytes_to_fill(const logging *self, size_t bytes)
+{
+    size_t rest = PAGE_BYTES - (size_t)((self->end_bytes + bytes) % PAGE_BYTES);
+    return self->is_regular && rest < LINE_BYTES_MAX ? rest : 0;
+}
+
 /* Puts the next line behind those that wait. */
 static void line_add_locked(logging *self, pid_t thread, action what,
                             weir_stream stream, const void *ptr, size_t bytes,
@@ -172,10 +188,15 @@ static void line_add_locked(logging *self, pid_t thread, action what,
     to = put_address(put_text(to, ","), stream, "0");
     to = put_text(put_text(to, ","), self->device);
     to = put_number(put_text(to, ","), alignment, 10, 1);
-    to = put_number(put_text(to, ","), ++self->lines, 10, 1);
-    to = put_text(to, "\n");
-    WEIR_CHECK((size_t)(to - from) <= LINE_BYTES_MAX, "a line is too long");
-    self->waiting_bytes += (size_t)(to - from);
+    char *sequence = put_text(to, ",");
+    to = put_number(sequence, ++self->lines, 10, 1);
+    size_t length = (size_t)(to - from) + 1;
+    WEIR_CHECK(length <= LINE_BYTES_MAX, "a line is too long");
+    size_t fill = bytes_to_fill(self, length);
+    to = put_number(sequence, self->lines, 10, (size_t)(to - sequence) + fill);
+    (void)put_text(to, "\n");
+    self->waiting_bytes += length + fill;
+    self->end_bytes += length + fill;
     self->lines_waiting++;
 }
 
@@ -309,6 +330,7 @@ static weir_status file_open(logging *self, const char *path, bool *goes_on)
                                  "the log %s is being written to by another resource",
                                  path);
     *goes_on = self->append && about.st_size > 0;
+    self->end_bytes = *goes_on ? (uint64_t)about.st_size : 0;
     return *goes_on ? file_check(self, path, about.st_size) : WEIR_OK;
 }
 
@@ -318,6 +340,7 @@ static weir_status file_begin(logging *self, const char *path)
         return refuse_file(path, "written", errno);
     memcpy(self->waiting, HEADER, HEADER_BYTES);
     self->waiting_bytes = HEADER_BYTES;
+    self->end_bytes = HEADER_BYTES;
     weir__mutex_lock(&self->lock);
     write_waiting_locked(self);
     weir__mutex_unlock(&self->lock);
@@ -345,7 +368,7 @@ static weir_status logging_make(weir_resource *upstream,
     if (status != WEIR_OK)
         return status;
 
-    size_t bytes = sizeof(logging) + options->flush_bytes + LINE_BYTES_MAX;
+    size_t bytes = sizeof(logging) + options->flush_bytes + 2 * LINE_BYTES_MAX;
     logging *self = weir__host_alloc(bytes);
     if (self == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY,

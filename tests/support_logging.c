@@ -74,6 +74,14 @@ log_lines log_read_lines(void)
     return out;
 }
 
+void log_must_keep_to_pages(void)
+{
+    char *text = log_read_file();
+    for (size_t at = 4096; at < strlen(text); at += 4096)
+        must(text[at - 1] == '\n');
+    free(text);
+}
+
 void must_be_line(const log_line *it, const char *action, const void *ptr,
                          size_t bytes, weir_stream stream, size_t alignment)
 {

@@ -35,6 +35,8 @@ typedef struct log_lines {
 const char *log_line_parse(const char *text, log_line *out);
 /* The lines behind the header, all of which must be whole. */
 log_lines log_read_lines(void);
+/* Claims that no line lies across a page of the file. */
+void log_must_keep_to_pages(void);
 void must_be_line(const log_line *it, const char *action, const void *ptr,
                   size_t bytes, weir_stream stream, size_t alignment);
 

@@ -274,6 +274,7 @@ static void logging_keeps_the_order_of_many_threads(void **state)
         log_lines log = log_read_lines();
         must_equal(log.count, now.lines);
         must_be_replayable(&log);
+        log_must_keep_to_pages();
         free(log.all);
         close_emulated(device);
     }

@@ -497,10 +497,10 @@ static void trace_refuses_lines_that_are_no_text(void **state)
     write_bytes(with_null, sizeof with_null - 1);
     assert_refused(2, "there is a null byte in the line");
 
-    char text[400] = HEADER;
-    memset(text + strlen(text), '1', 300);
+    char text[500] = HEADER;
+    memset(text + strlen(text), '1', 400);
     write_text(text);
-    assert_refused(2, "the line has more than 256 bytes");
+    assert_refused(2, "the line has more than 384 bytes");
 }
 
 static void trace_refuses_what_cannot_be_read(void **state)

@@ -11,7 +11,7 @@
 #include "weir_trace.h"
 
 /* A line of any form that is read has room. */
-#define LINES_BYTES_MAX 256
+#define LINES_BYTES_MAX 384
 #define LINES_CHUNK_BYTES 65536
 
 typedef struct lines {

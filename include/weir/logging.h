@@ -12,7 +12,8 @@
  * Thread is the system's number of the thread, Time that of day in the time zone as of
  * the beginning, Stream the handle as it was given (0 and 0x1: legacy, 0x2: the calling
  * thread's own). Sequence counts the lines of one resource from 1, and a line never
- * stands before one with a lower number.
+ * stands before one with a lower number; some have zeros in front, which fill up a page
+ * of the file.
  *
  * The order is a valid one to replay: an allocation is logged after upstream made it,
  * a deallocation before upstream gets the memory back. weir_deallocate_after, which
@@ -47,9 +48,9 @@ typedef struct weir_logging_options {
  * `file` for each call. Null options are all defaults. What has no end, as a terminal
  * or /dev/stderr, may be a file too.
  *
- * Only whole lines reach the file, with one write each or, with flush_bytes, for many.
- * So a process that is killed leaves no half line, and loses nothing; with flush_bytes
- * up to that many bytes. A failure to allocate is written at once in any case. What
+ * Only whole lines reach the file, with one write each or, with flush_bytes, for many,
+ * and none lies across a multiple of 4 KiB. So a process that is killed leaves no half
+ * line, and loses nothing; with flush_bytes up to that many bytes. A failure to allocate is written at once in any case. What
  * waits is written by weir_logging_flush, and when the resource ends; not when the
  * process does. A crash of the whole machine can lose more.
  *
