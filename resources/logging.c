@@ -3,8 +3,8 @@
  *
  * A line is made under the lock that also puts it into the file, so that Time and
  * Sequence go up from line to line. Lines are gathered in a buffer and leave it whole
- * with one write, to a file opened for appending. That alone does not keep a line in one
- * piece: a write that SIGKILL meets is cut short where a page of the file begins
+ * with one write, to a file opened for appending. That alone does not keep a line in
+ * one piece: a write that SIGKILL meets is cut short where a page of the file begins
  * (generic_perform_write in Linux looks for the signal between pages; of processes that
  * did nothing but write lines, one in a hundred left half of one). So no line lies
  * across a page: the last one on it is filled up, with zeros in front of its Sequence.
@@ -166,8 +166,8 @@ static char *put_time(char *to, time_t zone_seconds)
     return put_number(put_text(to, "."), (uint64_t)now.tv_nsec / 1000, 10, 6);
 }
 
-/* By how much a line that now ends behind `bytes` bytes more is filled up: to the end of
- * the page, if another one might not fit there. */
+/* By how much a line that takes `bytes` by itself is filled up: to the end of the page,
+ * if another one might not fit there. */
 static size_t bytes_to_fill(const logging *self, size_t bytes)
 {
     size_t rest = PAGE_BYTES - (size_t)((self->end_bytes + bytes) % PAGE_BYTES);

@@ -50,9 +50,10 @@ typedef struct weir_logging_options {
  *
  * Only whole lines reach the file, with one write each or, with flush_bytes, for many,
  * and none lies across a multiple of 4 KiB. So a process that is killed leaves no half
- * line, and loses nothing; with flush_bytes up to that many bytes. A failure to allocate is written at once in any case. What
- * waits is written by weir_logging_flush, and when the resource ends; not when the
- * process does. A crash of the whole machine can lose more.
+ * line, and loses nothing; with flush_bytes up to that many bytes. A failure to
+ * allocate is written at once in any case. What waits is written by
+ * weir_logging_flush, and when the resource ends; not when the process does. A crash of
+ * the whole machine can lose more.
  *
  * A line that cannot be written is lost, and nothing else happens: the call that it
  * tells of succeeds or fails as upstream has it. See weir_logging_get_state.
