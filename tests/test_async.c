@@ -521,6 +521,26 @@ static void memory_goes_behind_no_points_at_once(void **state)
     scene_end(&s);
 }
 
+/* Memory of the driver's pools is the stream's that asked for it, a pool's chunk too:
+ * what is left of it serves another stream behind that only. */
+static void pool_over_it_hands_on_in_stream_order(void **state)
+{
+    (void)state;
+    scene s = scene_begin(39, "pool/async");
+    void *x = take(s.mr, s.a, MIB);
+    weir_device_calls before = calls_of(s.device);
+    void *y = take(s.mr, s.b, MIB); /* of the same chunk */
+    must_equal(calls_of(s.device).mempool_malloc, before.mempool_malloc);
+    must_equal(calls_of(s.device).stream_wait_event, before.stream_wait_event + 1);
+    stamp(s.device, s.a, x, MIB, 1);
+    stamp(s.device, s.b, y, MIB, 2);
+    check_stamp(s.device, s.a, x, MIB, 1);
+    check_stamp(s.device, s.b, y, MIB, 2);
+    give(s.mr, s.a, x, MIB);
+    give(s.mr, s.b, y, MIB);
+    scene_end(&s);
+}
+
 /* What a user forgets, the ledger finds: memory is the stream's that asked for it, and
  * a free is behind nothing but its own stream. */
 static void who_forgets_to_wait_is_found(void **state)
@@ -571,6 +591,7 @@ int main(void)
         cmocka_unit_test(what_is_kept_goes_before_a_request_fails),
         cmocka_unit_test(memory_goes_behind_all_points),
         cmocka_unit_test(memory_goes_behind_no_points_at_once),
+        cmocka_unit_test(pool_over_it_hands_on_in_stream_order),
         cmocka_unit_test(who_forgets_to_wait_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

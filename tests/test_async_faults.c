@@ -108,17 +108,16 @@ static void a_failed_allocation_changes_nothing(void **state)
 {
     (void)state;
     static const char *const calls[] = { "mempool_malloc", "stream_is_capturing" };
-    static const weir_status answers[] = { WEIR_DEVICE_ERROR, WEIR_NOT_SUPPORTED };
     scene s = scene_begin(5, "async");
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 2; i++) {
         void *none = &s;
-        plan_fault(s.device, calls[i % 2], 1, false, answers[i / 2]);
-        must_answer(answers[i / 2],
+        plan_fault(s.device, calls[i], 1, false, WEIR_DEVICE_ERROR);
+        must_answer(WEIR_DEVICE_ERROR,
                     weir_allocate(s.mr, s.a, MIB, WEIR_ALIGNMENT, &none));
         must(none == NULL);
     }
     weir_resource_statistics now = statistics_of(s.mr);
-    must_equal(now.failures, 4);
+    must_equal(now.failures, 2);
     must_equal(now.held_bytes + now.allocations + now.out_blocks, 0);
     scene_end(&s);
 }
