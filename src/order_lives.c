@@ -74,47 +74,52 @@ static size_t sample_all(weir__order *order, weir__mark *marks, size_t capacity)
     return count;
 }
 
-/* Whether the stream of clock `id` is there, and this thread can name it: then it is
- * pinned, so that it stays. */
-static bool pin_stream(weir__order *order, uint64_t id, weir_stream *out)
+/* Whether the stream of `clock` is there, and this thread can name it. */
+static bool can_name(const weir__clock *clock)
 {
-    weir__mutex_lock(&order->lock);
-    weir__clock *clock = weir__clock_find(order, id);
-    bool is_there = clock != NULL && !clock->retired &&
-                    (!clock_is_transient(clock) || clock->capture != 0) &&
-                    (clock->kind != WEIR__CLOCK_PER_THREAD ||
-                     clock->key == weir__thread_self()->number);
-    if (is_there) {
-        *out = clock->stream;
-        clock->pins++;
-    }
-    weir__mutex_unlock(&order->lock);
-    return is_there;
+    if (clock->retired || clock->kind == WEIR__CLOCK_CAPTURE)
+        return false;
+    if (clock->kind == WEIR__CLOCK_PER_THREAD)
+        return clock->key == weir__thread_self()->number;
+    return clock->kind != WEIR__CLOCK_UNKNOWN || clock->capture != 0;
 }
 
-static void unpin_stream(weir__order *order, uint64_t id)
+/* Lets go of `clock` (null: none yet) and pins the next one that can be named, for its
+ * stream to stay; null: there is none. `bucket` is where it stands. */
+static weir__clock *pin_next(weir__order *order, weir__clock *clock, uint32_t *bucket)
 {
     weir__mutex_lock(&order->lock);
-    weir__clock_find(order, id)->pins--;
-    weir__cond_broadcast(&order->changed);
+    weir__clock *next = clock != NULL ? clock->next_by_id : order->by_id[0];
+    if (clock != NULL) {
+        clock->pins--;
+        weir__cond_broadcast(&order->changed);
+    }
+    for (;;) {
+        while (next != NULL && !can_name(next))
+            next = next->next_by_id;
+        if (next != NULL || ++*bucket == CLOCK_BUCKETS)
+            break;
+        next = order->by_id[*bucket];
+    }
+    if (next != NULL)
+        next->pins++;
     weir__mutex_unlock(&order->lock);
+    return next;
 }
 
-/* A wait for the whole device would spoil the capture of any stream. Those that Weir
- * knows are asked about; no answer is none that forbids it. */
-static weir_status refuse_captures(weir__order *order, const weir__mark *marks,
-                                   size_t count)
+/* A wait for the whole device would spoil the capture of any stream. Those that can be
+ * named are asked about; a failure to answer forbids nothing. */
+static weir_status refuse_captures(weir__order *order)
 {
-    for (size_t i = 0; i < count; i++) {
-        weir_stream stream;
-        if (!pin_stream(order, marks[i].clock, &stream))
-            continue;
-        weir_status status = weir__refuse_capturing(order, stream);
-        unpin_stream(order, marks[i].clock);
-        if (status == WEIR_CAPTURING)
-            return status;
+    uint32_t bucket = 0;
+    weir_status status = WEIR_OK;
+    weir__clock *clock = pin_next(order, NULL, &bucket);
+    while (clock != NULL) {
+        if (status != WEIR_CAPTURING)
+            status = weir__refuse_capturing(order, clock->stream);
+        clock = pin_next(order, clock, &bucket);
     }
-    return WEIR_OK;
+    return status == WEIR_CAPTURING ? status : WEIR_OK;
 }
 
 weir_status weir__order_device_sync(weir__order *order)
@@ -134,7 +139,7 @@ weir_status weir__order_device_sync(weir__order *order)
     size_t count = sample_all(order, marks != NULL ? marks : few, capacity);
     weir__mutex_unlock(&order->lock);
 
-    weir_status status = refuse_captures(order, marks != NULL ? marks : few, count);
+    weir_status status = refuse_captures(order);
     if (status == WEIR_OK)
         status = weir__device_sync(order->device);
 

@@ -71,7 +71,8 @@ weir_device_memory(weir_device *device, size_t *free_bytes, size_t *total_bytes)
 WEIR_API WEIR_NODISCARD weir_status
 weir_device_enable_peer(weir_device *device, weir_device *peer);
 
-/* Waits on the host until all work put on any stream of `device` is done. */
+/* Waits on the host until all work put on any stream of `device` is done. CAPTURING: a
+ * stream is being captured (see weir/capture.h), which that would spoil. */
 WEIR_API WEIR_NODISCARD weir_status weir_device_sync(weir_device *device);
 
 /* How often Weir has called into the device, by kind of call, since it was opened. */
