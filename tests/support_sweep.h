@@ -29,7 +29,7 @@ typedef struct sweep_chain {
                          for nothing */
 } sweep_chain;
 
-enum { SWEEP_CHAINS = 10 };
+enum { SWEEP_CHAINS = 11 };
 extern const sweep_chain sweep_chains[SWEEP_CHAINS];
 
 /* What the library, but not the emulated device, asks for host memory between the two:

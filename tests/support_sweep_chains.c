@@ -62,6 +62,16 @@ static weir_status make_pool_pool(weir_device *device, weir_resource **out)
     return make_over(device, make_pool, make_pool_part, out);
 }
 
+static weir_status make_logging_part(weir_resource *upstream, weir_resource **out)
+{
+    return weir_logging_create(upstream, "/dev/null", NULL, out);
+}
+
+static weir_status make_logging(weir_device *device, weir_resource **out)
+{
+    return make_over(device, make_pool, make_logging_part, out);
+}
+
 /* The functions behind the leaf `callback`: memory of a leaf of its own. */
 static weir_status callback_allocate(void *context, weir_stream stream, size_t bytes,
                                      size_t alignment, void **out)
@@ -121,6 +131,8 @@ const sweep_chain sweep_chains[SWEEP_CHAINS] = {
     { "pool/pool/device", "pool/pool/device", true, false, make_pool_pool, false },
     { "async", "async", false, false, make_async, true },
     { "pool/async", "pool/async", true, false, make_pool_async, true },
+    { "logging/pool/device", "logging(/dev/null)/pool/device", true, false,
+      make_logging, false },
 };
 
 /* ---- host memory that the library asks for ---- */
