@@ -1,5 +1,5 @@
-/* test_async.c - the leaf async: whose pool it draws from, what its options do, what
- * it frees when, captures, and what it tells. Failures: test_async_faults.c. */
+/* test_async.c - the leaf async: whose pool it draws from, what its options do, what it
+ * frees when, and what it tells. Captures and failures have their own files. */
 #include "support.h"
 
 #include <string.h>
@@ -7,9 +7,7 @@
 #include "device/device.h"
 #include "weir/async.h"
 #include "weir/capture.h"
-#include "weir/pool.h"
 
-#define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
 
@@ -59,102 +57,12 @@ static weir_mempool pool_of(weir_resource *mr)
     return pool;
 }
 
-/* ---- options ---- */
+/* ---- whose pool ---- */
 
 static weir_async_options blank(void)
 {
     const weir_async_options options = WEIR_ASYNC_OPTIONS_INIT;
     return options;
-}
-
-static void must_refuse(scene *s, const weir_async_options *options)
-{
-    weir_resource *mr = (weir_resource *)s;
-    weir_device_calls before = calls_of(s->device);
-    must_answer(WEIR_INVALID_ARGUMENT, weir_async_create(s->device, options, &mr));
-    must(mr == NULL);
-    must(strncmp(weir_last_error().message, "async: ", 7) == 0);
-    weir_device_calls after = calls_of(s->device);
-    must(memcmp(&before, &after, sizeof after) == 0);
-}
-
-static void options_of_a_pool_of_its_own_are_checked(void **state)
-{
-    (void)state;
-    scene s = scene_begin(1, NULL);
-    weir_async_options bad[13];
-    size_t count = sizeof bad / sizeof bad[0];
-    for (size_t i = 0; i < count; i++)
-        bad[i] = blank();
-    bad[0].pool = (weir_async_pool)3;
-    bad[1].pool = (weir_async_pool)-1;
-    bad[2].memory = (weir_async_memory)3;
-    bad[3].pool = WEIR_ASYNC_FOREIGN; /* and none is given */
-    bad[4].foreign = (weir_mempool)&s;
-    bad[5].handle_types = 2;
-    bad[6].reuse = 16;
-    bad[7].on_numa_node = true; /* of device memory */
-    bad[8].numa_node = 1;
-    bad[9].primed_bytes = 2 * MIB;
-    bad[9].release_threshold_bytes = MIB;
-    bad[10].primed_bytes = 2 * MIB;
-    bad[10].max_bytes = MIB;
-    bad[11].memory = (weir_async_memory)-1;
-    bad[12].memory = WEIR_ASYNC_MANAGED;
-    bad[12].on_numa_node = true;
-    for (size_t i = 0; i < count; i++)
-        must_refuse(&s, &bad[i]);
-
-    weir_async_options unset = blank();
-    unset.struct_size = 0;
-    must_answer(WEIR_INVALID_ARGUMENT, weir_async_create(s.device, &unset, &s.mr));
-    must_answer(WEIR_INVALID_ARGUMENT, weir_async_create(NULL, NULL, &s.mr));
-    must_answer(WEIR_INVALID_ARGUMENT, weir_async_create(s.device, NULL, NULL));
-    struct {
-        weir_async_options known;
-        size_t more;
-    } newer = { blank(), 1 };
-    newer.known.struct_size = sizeof newer;
-    must_answer(WEIR_NOT_SUPPORTED, weir_async_create(s.device, &newer.known, &s.mr));
-    must(s.mr == NULL);
-    scene_end(&s);
-}
-
-static void options_of_a_pool_are_not_for_anothers(void **state)
-{
-    (void)state;
-    scene s = scene_begin(2, "async");
-    for (int i = 0; i < 2; i++) {
-        weir_async_options shared = blank();
-        shared.pool = i == 0 ? WEIR_ASYNC_DEFAULT : WEIR_ASYNC_FOREIGN;
-        shared.foreign = i == 0 ? NULL : pool_of(s.mr);
-        weir_async_options bad[6] = { shared, shared, shared, shared, shared, shared };
-        bad[0].primed_bytes = 1;
-        bad[1].release_threshold_bytes = 1;
-        bad[2].max_bytes = 1;
-        bad[3].handle_types = WEIR_ASYNC_HANDLE_POSIX_FD;
-        bad[4].reuse = WEIR_ASYNC_REUSE_SAME_STREAM;
-        bad[5].on_numa_node = true;
-        for (size_t j = 0; j < 6; j++)
-            must_refuse(&s, &bad[j]);
-    }
-    scene_end(&s);
-}
-
-static void handles_are_for_memory_that_can_have_them(void **state)
-{
-    (void)state;
-    scene s = scene_begin(3, NULL);
-    weir_async_options options = blank();
-    options.handle_types = WEIR_ASYNC_HANDLE_POSIX_FD | WEIR_ASYNC_HANDLE_FABRIC;
-    must_ok(weir_async_create(s.device, &options, &s.mr));
-    weir_resource_unref(s.mr);
-    options.memory = WEIR_ASYNC_PINNED; /* only on a node of the host's */
-    must_answer(WEIR_NOT_SUPPORTED, weir_async_create(s.device, &options, &s.mr));
-    must(s.mr == NULL);
-    options.on_numa_node = true;
-    must_ok(weir_async_create(s.device, &options, &s.mr));
-    scene_end(&s);
 }
 
 static void each_kind_of_memory_is_what_it_says(void **state)
@@ -184,8 +92,6 @@ static void each_kind_of_memory_is_what_it_says(void **state)
         scene_end(&s);
     }
 }
-
-/* ---- whose pool ---- */
 
 static void primed_memory_serves_every_stream(void **state)
 {
@@ -572,9 +478,6 @@ static void who_forgets_to_wait_is_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(options_of_a_pool_of_its_own_are_checked),
-        cmocka_unit_test(options_of_a_pool_are_not_for_anothers),
-        cmocka_unit_test(handles_are_for_memory_that_can_have_them),
         cmocka_unit_test(each_kind_of_memory_is_what_it_says),
         cmocka_unit_test(primed_memory_serves_every_stream),
         cmocka_unit_test(a_pool_that_cannot_be_primed_is_none),
