@@ -144,15 +144,16 @@ static bool overlap(const void *a, const void *b)
     return first < second + BLOCK && second < first + BLOCK;
 }
 
-/* Others take all that they can get, use it and give it back. Answers how much. */
+/* Others take all that they can get, or some where that is a lot, use it and give it
+ * back. Answers how much. */
 static int take_all(rig *it)
 {
     void *blocks[OTHERS];
-    int count = 0;
-    while (count < OTHERS && weir_allocate(it->mr, it->other, BLOCK, WEIR_ALIGNMENT,
-                                           &blocks[count]) == WEIR_OK)
+    int count = 0, most = it->is_pool ? OTHERS : OTHERS / 8;
+    while (count < most && weir_allocate(it->mr, it->other, BLOCK, WEIR_ALIGNMENT,
+                                         &blocks[count]) == WEIR_OK)
         count++;
-    must(count > 0 && (count < OTHERS || !it->is_pool));
+    must(count > 0 && (count < most || !it->is_pool));
     for (int i = 0; i < count; i++) {
         for (int j = 0; it->on_s != NULL && j < 4; j++)
             must(!overlap(blocks[i], it->inside[j]));
