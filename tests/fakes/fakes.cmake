@@ -39,3 +39,33 @@ target_include_directories(weir_fakes SYSTEM PUBLIC ${cuda_include_dirs})
 target_compile_definitions(weir_support_code PRIVATE WEIR_TEST_CUDA=1)
 target_sources(weir_support_code PRIVATE $<TARGET_OBJECTS:weir_cuda_objects>)
 target_link_libraries(weir_support_code PUBLIC weir_fakes)
+
+# The same as a shared object, with an emulated device of its own inside; and a folder
+# with the module linked to it, libweir.so and the command, where cuda:0 is the stand-in.
+# A sanitizer's runtime would have to be the first thing in a process.
+if(WEIR_SANITIZE)
+    return()
+endif()
+set(stand_in_folder ${PROJECT_BINARY_DIR}/stand_in)
+weir_fakes(weir_fake_cudart SHARED $<TARGET_OBJECTS:weir>)
+target_link_libraries(weir_fake_cudart PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+target_link_options(weir_fake_cudart PRIVATE
+    LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/fakes/fakes.map
+    LINKER:-z,nodelete LINKER:-z,defs)
+weir_cuda_module(weir_cuda_stand_in weir_fake_cudart)
+set_target_properties(weir_fake_cudart weir_cuda_stand_in PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY ${stand_in_folder}
+    BUILD_RPATH "\$ORIGIN"
+    LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/fakes/fakes.map)
+set(stand_in_copies ${CMAKE_COMMAND} -E copy_if_different $<TARGET_FILE:weir>
+    ${stand_in_folder}/$<TARGET_SONAME_FILE_NAME:weir>
+    COMMAND ${CMAKE_COMMAND} -E create_symlink $<TARGET_SONAME_FILE_NAME:weir>
+    ${stand_in_folder}/$<TARGET_LINKER_FILE_NAME:weir>)
+set(stand_in_needs weir weir_fake_cudart weir_cuda_stand_in)
+if(TARGET weir_tool)
+    list(APPEND stand_in_copies COMMAND ${CMAKE_COMMAND} -E copy_if_different
+         $<TARGET_FILE:weir_tool> ${stand_in_folder})
+    list(APPEND stand_in_needs weir_tool)
+endif()
+add_custom_target(stand_in ALL COMMAND ${stand_in_copies} DEPENDS ${stand_in_needs}
+                  VERBATIM)
