@@ -31,6 +31,11 @@ set_target_properties(weir_cuda_objects PROPERTIES
     POSITION_INDEPENDENT_CODE ON
     C_VISIBILITY_PRESET hidden)
 
+if(WEIR_COVERAGE)
+    target_compile_options(weir_cuda_objects PRIVATE --coverage -O0)
+    add_link_options(--coverage)
+endif()
+
 # Links the objects to `runtime` as the module TARGET.
 function(weir_cuda_module target)
     add_library(${target} MODULE $<TARGET_OBJECTS:weir_cuda_objects>)

@@ -41,7 +41,7 @@ target_sources(weir_support_code PRIVATE $<TARGET_OBJECTS:weir_cuda_objects>)
 target_link_libraries(weir_support_code PUBLIC weir_fakes)
 
 # The same as a shared object, with an emulated device of its own inside; and a folder
-# with the module linked to it, libweir.so and the command, where cuda:0 is the stand-in.
+# with the module linked to it, libweir.so and the command: there it is cuda:0.
 # A sanitizer's runtime would have to be the first thing in a process.
 if(WEIR_SANITIZE)
     return()
