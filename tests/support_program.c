@@ -385,12 +385,13 @@ static void make_step(maker *m, int host, program_op op)
 
 /* Memory for a capture is waited for by the host: it must not come from under a gate,
  * by a wait that the driver puts in. */
-#define ASYNC "async(reuse=same_stream+events+opportunistic)"
+#define ASYNC      "async(reuse=same_stream+events+opportunistic)"
+#define POOL_ASYNC "pool/" ASYNC
 
 static const char *const specs[] = {
     "pool/device", "pool/limiting/device", "pool/pool/device", "statistics/pool/device",
     "device", "system", "pool/system", "statistics/limiting/pool/device",
-    "managed", "pool/pinned", ASYNC, "pool/" ASYNC,
+    "managed", "pool/pinned", ASYNC, POOL_ASYNC,
 };
 enum { SPECS = sizeof specs / sizeof specs[0] };
 

@@ -44,6 +44,7 @@ static bool memory_of(const fakes_context *context, const struct cudaMemLocation
     out->numa_node = where->id;
     return out->on_numa_node || where->type == cudaMemLocationTypeHost;
 #else
+    (void)out; /* of the device, as by default */
     return false;
 #endif
 }
