@@ -1,15 +1,10 @@
 /* weir_pass.c - opens a device for one run of a plan, and the passes that are timed.
  *
  * A timed pass does nothing but call the resource: on the emulated device no work is
- * done and no ledger kept, so that the time is that of the host's part alone. Where the
- * plan has several lanes each is a thread, and a free waits for its own
- * allocation. None runs further than PACE_AHEAD events ahead of the slowest:
- * otherwise a thread that gets a processor first would allocate all of its part
- * before the others begin to free theirs. */
+ * done and no ledger kept, so that the time is that of the host's part alone. */
 #include "weir_pass.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -144,53 +139,16 @@ void pass_close(pass *self)
 
 /* ---- lanes ---- */
 
-/* How far each lane has come in the trace; a line of the cache each. */
-typedef struct pace {
-    _Alignas(64) atomic_size_t position;
-} pace;
-
-#define PACE_AHEAD 512
 #define PACE_EVERY 64
 
 typedef struct timed_lane {
     pass *pass;
     const plan_lane *plan;
-    pace *paces;
+    pass_pace *paces;
     size_t index;
     pthread_barrier_t *start;
     struct timespec end;
 } timed_lane;
-
-static void spin(unsigned *turns)
-{
-    if (++*turns % 64 == 0)
-        (void)sched_yield();
-}
-
-/* Waits until the slowest lane is near enough to `position`. */
-static void lane_keep_pace(const timed_lane *self, size_t position)
-{
-    unsigned turns = 0;
-
-    for (size_t i = 0; i < self->pass->work->lane_count; i++) {
-        while (atomic_load_explicit(&self->paces[i].position, memory_order_relaxed)
-               + PACE_AHEAD < position)
-            spin(&turns);
-    }
-}
-
-/* The block's address, or PASS_REFUSED, once its allocation has been made. The acquire
- * belongs to the release in lane_allocate and pass_refuse_block. */
-static uintptr_t slot_wait(pass *self, uint32_t block)
-{
-    unsigned turns = 0;
-    uintptr_t ptr;
-
-    while ((ptr = atomic_load_explicit(&self->slots[block], memory_order_acquire))
-           == PASS_NOT_YET)
-        spin(&turns);
-    return ptr;
-}
 
 static void lane_allocate(pass *self, uint32_t block)
 {
@@ -204,14 +162,11 @@ static void lane_allocate(pass *self, uint32_t block)
 
 static void lane_free(pass *self, uint32_t block)
 {
-    uintptr_t ptr = slot_wait(self, block);
+    uintptr_t ptr = pass_wait_slot(self, block);
     if (ptr != PASS_REFUSED)
         pass_deallocate(self, block, (void *)ptr);
 }
 
-/* Every event's position is told before anything is waited for. So the slowest lane is
- * known to the others as such, and never waits for its pace; and what it frees
- * was allocated by an event before. */
 static void lane_run(timed_lane *self)
 {
     pass *ours = self->pass;
@@ -223,7 +178,7 @@ static void lane_run(timed_lane *self)
         if (!alone) {
             atomic_store_explicit(position, event->position, memory_order_relaxed);
             if ((size_t)(end - event) % PACE_EVERY == 0)
-                lane_keep_pace(self, event->position);
+                pass_keep_pace(ours, self->paces, event->position);
         }
         if (event->is_free)
             lane_free(ours, event->block);
@@ -347,7 +302,7 @@ static bool calls_read(pass *self, weir_device_calls *out)
     return status == WEIR_OK;
 }
 
-static bool pass_time_lanes(pass *self, timed_lane *lanes, pace *paces,
+static bool pass_time_lanes(pass *self, timed_lane *lanes, pass_pace *paces,
                             pthread_t *threads, pass_timing *out)
 {
     size_t count = self->work->lane_count;
@@ -384,7 +339,7 @@ bool pass_time(const plan *work, const pass_place *place, pass_timing *out)
 
     *out = (pass_timing){ 0 };
     timed_lane *lanes = calloc(count, sizeof *lanes);
-    pace *paces = aligned_alloc(_Alignof(pace), count * sizeof *paces);
+    pass_pace *paces = aligned_alloc(_Alignof(pass_pace), count * sizeof *paces);
     pthread_t *threads = calloc(count, sizeof *threads);
     bool good = lanes != NULL && paces != NULL && threads != NULL;
     if (!good)

@@ -5,6 +5,7 @@
 #ifndef WEIR_PASS_H
 #define WEIR_PASS_H
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,6 +64,30 @@ void pass_break(pass *self, const char *what, weir_status status);
 /* What follows an allocation that failed. */
 void pass_refuse_block(pass *self, uint32_t block, weir_status status);
 
+/* ---- several lanes ----
+ *
+ * Each is a thread, and a free waits for its own allocation. None runs further than
+ * PASS_AHEAD events ahead of the slowest: otherwise one that gets a processor first
+ * would allocate all of its part before the others begin to free theirs.
+ *
+ * Every event's position is told before anything is waited for. So the slowest lane is
+ * known to the others as such, and never waits for its pace; and what it frees was
+ * allocated by an event before. */
+
+#define PASS_AHEAD 512
+
+/* How far a lane has come in the trace; a line of the cache each. */
+typedef struct pass_pace {
+    _Alignas(64) atomic_size_t position;
+} pass_pace;
+
+/* Waits until the slowest lane is near enough to `position`; once in a few events. */
+static inline void pass_keep_pace(const pass *self, pass_pace *paces, size_t position);
+/* The block's address, or PASS_REFUSED, once its allocation has been made. */
+static inline uintptr_t pass_wait_slot(pass *self, uint32_t block);
+
+/* ---- timed passes ---- */
+
 typedef struct pass_timing {
     double ns_per_event;
     size_t peak_live_bytes;
@@ -105,6 +130,35 @@ static inline bool pass_hand_off(pass *self, uint32_t block)
     if (status != WEIR_OK)
         pass_break(self, "weir_stream_wait", status);
     return status == WEIR_OK;
+}
+
+static inline void pass_spin(unsigned *turns)
+{
+    if (++*turns % 64 == 0)
+        (void)sched_yield();
+}
+
+static inline void pass_keep_pace(const pass *self, pass_pace *paces, size_t position)
+{
+    unsigned turns = 0;
+
+    for (size_t i = 0; i < self->work->lane_count; i++) {
+        while (atomic_load_explicit(&paces[i].position, memory_order_relaxed)
+               + PASS_AHEAD < position)
+            pass_spin(&turns);
+    }
+}
+
+/* The acquire belongs to the release of who stores the slot. */
+static inline uintptr_t pass_wait_slot(pass *self, uint32_t block)
+{
+    unsigned turns = 0;
+    uintptr_t ptr;
+
+    while ((ptr = atomic_load_explicit(&self->slots[block], memory_order_acquire))
+           == PASS_NOT_YET)
+        pass_spin(&turns);
+    return ptr;
 }
 
 /* Frees a block that is out, and forgets its address. */

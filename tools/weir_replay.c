@@ -156,7 +156,8 @@ static void result_make(const replay_options *options, const plan *work,
     out->failed = !result_time(options, work, &timed, out);
     if (!out->failed && options->fit)
         out->failed = !result_fit(work, &timed, out);
-    if (where->is_emulated && !result_check(options, work, &checked, out))
+    bool can_check = where->is_emulated || options->verify;
+    if (can_check && !result_check(options, work, &checked, out))
         out->failed = true;
     say_progress("%s", "");
 }

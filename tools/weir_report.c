@@ -236,7 +236,8 @@ static void rows_faults(const replay_report *report)
     row_counts(report, "out of memory", refused);
     if (!report->results[0].is_checked)
         return;
-    row_counts(report, "ledger findings", findings);
+    if (report->results[0].check.has_ledger)
+        row_counts(report, "ledger findings", findings);
     if (report->options->verify)
         row_counts(report, "data errors", errors);
 }
@@ -288,10 +289,22 @@ static void note_kept(const replay_report *report)
     }
 }
 
+static const char *what_was_checked(const replay_report *report)
+{
+    const replay_result *it = &report->results[0];
+    if (!it->is_checked)
+        return "; order and contents were not checked: --verify checks contents, and\n"
+               "only an emulated device checks order";
+    if (!it->check.has_ledger)
+        return ": contents of all blocks checked, and order as far as they would have\n"
+               "collided: only an emulated device proves it";
+    return report->options->verify ? ": contents and order of all blocks checked"
+                                   : ": order of all blocks checked";
+}
+
 static void table_foot(const replay_report *report)
 {
     size_t wrong = 0;
-    const char *how = report->options->verify ? "contents and order" : "order";
 
     for (size_t i = 0; i < report->result_count; i++) {
         const replay_result *it = &report->results[i];
@@ -305,11 +318,8 @@ static void table_foot(const replay_report *report)
     puts("");
     if (wrong != 0)
         puts("SOMETHING IS WRONG: see above");
-    else if (report->results[0].is_checked)
-        printf("nothing is wrong: %s of all blocks checked\n", how);
     else
-        puts("nothing is wrong; order and contents were not checked: only an emulated "
-             "device does that");
+        printf("nothing is wrong%s\n", what_was_checked(report));
 }
 
 void replay_print_table(const replay_report *report)
@@ -359,13 +369,14 @@ static void json_result(say_json *json, const replay_report *report,
         say_json_null(json, "fit_bytes");
     json_calls(json, &it->timing.calls);
     say_json_number(json, "out_of_memory", it->out_of_memory);
-    if (it->is_checked) {
+    if (it->is_checked && it->check.has_ledger)
         say_json_number(json, "ledger_findings", it->check.ledger_findings);
-        say_json_number(json, "data_errors", it->check.data_errors);
-    } else {
+    else
         say_json_null(json, "ledger_findings");
+    if (it->is_checked)
+        say_json_number(json, "data_errors", it->check.data_errors);
+    else
         say_json_null(json, "data_errors");
-    }
     say_json_bool(json, "failed", it->failed);
     say_json_close(json, '}');
 }
