@@ -58,13 +58,17 @@ const char *cudaGetErrorString(cudaError_t error)
 cudaError_t cudaGetLastError(void)
 {
     (void)fakes_begin(FAKES_cudaGetLastError);
-    return fakes_end_driver(fakes_last_error(true));
+    int error = fakes_last_error(true);
+    (void)fakes_end_driver(cudaSuccess);
+    return (cudaError_t)error;
 }
 
 cudaError_t cudaPeekAtLastError(void)
 {
     (void)fakes_begin(FAKES_cudaPeekAtLastError);
-    return fakes_end_driver(fakes_last_error(false));
+    int error = fakes_last_error(false);
+    (void)fakes_end_driver(cudaSuccess);
+    return (cudaError_t)error;
 }
 
 /* ---- devices ---- */

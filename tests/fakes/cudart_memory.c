@@ -129,8 +129,8 @@ cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned flags)
 }
 
 /* Advice changes no contents: only its arguments matter. */
-static int advise(const void *ptr, size_t bytes, enum cudaMemoryAdvise advice,
-                  bool on_host, int device)
+static cudaError_t advise(const void *ptr, size_t bytes, enum cudaMemoryAdvise advice,
+                          bool on_host, int device)
 {
     fakes_context *context;
     int error = fakes_begin_in(FAKES_cudaMemAdvise, &context);

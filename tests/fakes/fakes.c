@@ -216,17 +216,18 @@ int fakes_begin_in(fakes_call call, fakes_context **out)
     return atomic_load(&context->spoilt);
 }
 
-int fakes_end_driver(int error)
+CUresult fakes_end_driver(int error)
 {
     spare(false);
-    return error;
+    return (CUresult)error;
 }
 
-int fakes_end(int error)
+cudaError_t fakes_end(int error)
 {
     if (error != cudaSuccess)
         last_error = error;
-    return fakes_end_driver(error);
+    spare(false);
+    return (cudaError_t)error;
 }
 
 int fakes_last_error(bool clear)

@@ -197,8 +197,9 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
 }
 
 /* Says whether, and in which; of the graph nothing. */
-static int capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *state,
-                        unsigned long long *id)
+static cudaError_t capture_info(cudaStream_t stream,
+                                enum cudaStreamCaptureStatus *state,
+                                unsigned long long *id)
 {
     fakes_context *context;
     unsigned long long none;

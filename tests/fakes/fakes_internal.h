@@ -97,8 +97,8 @@ void fakes_contexts_reset(void);
 
 /* Of a call that needs no context; answers a cudaError_t. */
 int fakes_begin(fakes_call call);
-int fakes_end(int error);        /* of the runtime: becomes the last error */
-int fakes_end_driver(int error);
+cudaError_t fakes_end(int error); /* of the runtime: becomes the last error */
+CUresult fakes_end_driver(int error);
 /* The same for a call of the runtime's that works in the current context. */
 int fakes_begin_in(fakes_call call, fakes_context **out);
 
