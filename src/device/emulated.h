@@ -74,6 +74,8 @@ weir__block *weir__blocks_at_or_below(weir__blocks *self, uintptr_t ptr);
 weir__block *weir__blocks_above(weir__blocks *self, uintptr_t ptr);
 /* The lowest free block with room for `bytes`. */
 weir__block *weir__blocks_first_fit(weir__blocks *self, size_t bytes);
+/* The same of those that begin above `ptr`. */
+weir__block *weir__blocks_fit_above(weir__blocks *self, uintptr_t ptr, size_t bytes);
 void weir__blocks_clear(weir__blocks *self);
 
 /* A device's memory: addresses that the host cannot touch, and the same bytes where it

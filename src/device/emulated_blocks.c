@@ -163,6 +163,21 @@ weir__block *weir__blocks_first_fit(weir__blocks *self, size_t bytes)
     }
 }
 
+static weir__block *fit_above(weir__block *at, uintptr_t ptr, size_t bytes)
+{
+    if (largest_of(at) < bytes)
+        return NULL;
+    weir__block *found = at->ptr > ptr ? fit_above(at->left, ptr, bytes) : NULL;
+    if (found == NULL && at->ptr > ptr && at->is_free && at->bytes >= bytes)
+        found = at;
+    return found != NULL ? found : fit_above(at->right, ptr, bytes);
+}
+
+weir__block *weir__blocks_fit_above(weir__blocks *self, uintptr_t ptr, size_t bytes)
+{
+    return fit_above(self->root, ptr, bytes);
+}
+
 void weir__blocks_clear(weir__blocks *self)
 {
     tree_free(self->root);

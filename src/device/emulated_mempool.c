@@ -207,9 +207,9 @@ static weir_status take_on(weir__mempool *pool, weir__queue *queue, size_t bytes
         return status;
     if (self->ledger != NULL)
         weir__ledger_pool_malloc(self->ledger, weir__this_thread(), queue->id,
-                                 span->block.ptr, span->block.bytes);
+                                 span->ptr, span->bytes);
     verify(pool);
-    *out = (void *)span->block.ptr;
+    *out = (void *)span->ptr;
     return WEIR_OK;
 }
 
@@ -267,7 +267,7 @@ static void span_give(weir__span *span, weir__queue *queue)
     uint64_t time = 0;
     if (self->ledger != NULL)
         time = weir__ledger_pool_free(self->ledger, weir__this_thread(), queue->id,
-                                      span->block.ptr, span->block.bytes);
+                                      span->ptr, span->bytes);
     weir__mempool_give(span, queue, time);
     verify(pool);
     if (pool->is_dying)

@@ -2,19 +2,24 @@
  * files only. All of it is guarded by the device's lock.
  *
  *     pool --> chunk --> chunk           drawn from the device, or from the host
- *     chunk:  |  out  | free | out |   free   |     spans, without a gap
- *                behind (queue, position)
+ *     chunk:  |  out  | free | free | out |  free  |    spans, without a gap
+ *                     |    a hole   |     | a hole |    behind (queue, position)
  *
  * A free span knows behind what it was given back; behind nothing is what nobody has
  * had yet, or what a host wait has shown done. Neighbours that are free behind the same
- * queue are one span, and so are those behind nothing. */
+ * queue are one span, and so are those behind nothing. All that is free between two
+ * that are out is a hole; holes are found by their length. */
 #ifndef WEIR_DEVICE_EMULATED_MEMPOOL_H
 #define WEIR_DEVICE_EMULATED_MEMPOOL_H
 
 #include "device/emulated.h"
 
 typedef struct weir__span {
-    weir__block block;       /* first; in the device's tree while it is out */
+    weir__block node;        /* out: in the device's tree; the first of a hole: in the
+                                pool's, and as long as the hole */
+    uintptr_t ptr;
+    size_t bytes;
+    bool is_free;
     struct weir__chunk *chunk;
     struct weir__span *before;
     struct weir__span *after;
@@ -39,6 +44,7 @@ typedef struct weir__mempool {
     bool is_default;
     bool is_dying;           /* destroyed; ends when all of it is free and done */
     weir__chunk *chunks;     /* the youngest first */
+    weir__blocks holes;
     uint64_t reserved_bytes;
     uint64_t used_bytes;
 } weir__mempool;

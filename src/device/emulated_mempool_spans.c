@@ -48,7 +48,7 @@ static void span_link(weir__span *span, weir__span *before)
 /* Takes the second of two neighbours out of the list, and frees its record. */
 static void span_swallow(weir__span *first, weir__span *second)
 {
-    first->block.bytes += second->block.bytes;
+    first->bytes += second->bytes;
     first->after = second->after;
     if (second->after != NULL)
         second->after->before = first;
@@ -57,8 +57,8 @@ static void span_swallow(weir__span *first, weir__span *second)
 
 static bool is_mergeable(const weir__span *first, const weir__span *second)
 {
-    return first != NULL && second != NULL && first->block.is_free &&
-           second->block.is_free && first->freed.queue == second->freed.queue;
+    return first != NULL && second != NULL && first->is_free &&
+           second->is_free && first->freed.queue == second->freed.queue;
 }
 
 /* Two free neighbours behind the same queue are one, behind the later of both. */
@@ -79,6 +79,33 @@ static void span_settle(weir__span *span)
         span_merge(span, span->after);
     if (is_mergeable(span->before, span))
         span_merge(span->before, span);
+}
+
+/* ---- holes ---- */
+
+/* The first span of the hole that `span` is in. */
+static weir__span *hole_of(weir__span *span)
+{
+    while (span->before != NULL && span->before->is_free)
+        span = span->before;
+    return span;
+}
+
+/* All that is free from `first` on is a hole. */
+static void hole_add(weir__span *first)
+{
+    WEIR_ASSERT(first->is_free && hole_of(first) == first, "a hole in a hole");
+    size_t bytes = 0;
+    for (const weir__span *span = first; span != NULL && span->is_free;
+         span = span->after)
+        bytes += span->bytes;
+    first->node = (weir__block){ .ptr = first->ptr, .bytes = bytes, .is_free = true };
+    weir__blocks_insert(&first->chunk->pool->holes, &first->node);
+}
+
+static void hole_remove(weir__span *first)
+{
+    weir__blocks_remove(&first->chunk->pool->holes, &first->node);
 }
 
 /* ---- chunks ---- */
@@ -166,13 +193,14 @@ static weir_status chunk_make(weir__mempool *pool, size_t needed, weir__span **o
         weir__host_free(chunk);
         return status;
     }
-    *span = (weir__span){ .block = { .ptr = (uintptr_t)ptr, .bytes = bytes,
-                                     .is_free = true }, .chunk = chunk };
+    *span = (weir__span){ .ptr = (uintptr_t)ptr, .bytes = bytes, .is_free = true,
+                          .chunk = chunk };
     *chunk = (weir__chunk){ .pool = pool, .ptr = ptr, .bytes = bytes,
                             .free_bytes = bytes, .first = span,
                             .next = pool->chunks };
     pool->chunks = chunk;
     pool->reserved_bytes += bytes;
+    hole_add(span);
     *out = span;
     return WEIR_OK;
 }
@@ -211,6 +239,7 @@ void weir__mempool_release(weir__mempool *pool, uint64_t keep_bytes)
             continue;
         }
         *link = chunk->next;
+        hole_remove(chunk->first);
         pool->reserved_bytes -= chunk->bytes;
         weir__pool_memory_return(pool->device, pool->options.memory, chunk->ptr,
                                  chunk->bytes);
@@ -260,7 +289,7 @@ void weir__mempool_learn(weir__mempool *pool, weir__position waited)
 
 /* ---- what serves ---- */
 
-/* Free neighbours that serve together, and what to wait for first (null: nothing). */
+/* Spans of a hole that serve together, and what to wait for first (null: nothing). */
 typedef struct place {
     weir__span *first;
     weir__span *last;
@@ -288,7 +317,7 @@ static bool place_add(place *found, const weir__mempool *pool, weir__span *span,
                       const weir__queue *queue, bool may_wait)
 {
     const weir__position *freed = &span->freed;
-    if (!span->block.is_free)
+    if (!span->is_free)
         return false;
     if (!serves_at_once(pool, span, queue)) {
         bool waits_for_one = found->wait.queue == NULL ||
@@ -312,41 +341,47 @@ static bool place_find(const weir__mempool *pool, weir__span *first,
     for (weir__span *span = first; span != NULL; span = span->after) {
         if (!place_add(out, pool, span, queue, may_wait))
             return false;
-        room += span->block.bytes;
+        room += span->bytes;
         if (room >= bytes)
             return true;
     }
     return false;
 }
 
-/* Finds at most PLACES_MAX that do not overlap. */
-static uint32_t places_find(const weir__mempool *pool, const weir__queue *queue,
-                            size_t bytes, bool may_wait, place found[PLACES_MAX])
+typedef struct places {
+    uint32_t most;
+    uint32_t count;
+    place found[PLACES_MAX];
+} places;
+
+/* Adds those in the hole that begins with `span`; they do not overlap. */
+static void places_add(places *self, const weir__mempool *pool, weir__span *span,
+                       const weir__queue *queue, size_t bytes, bool may_wait)
 {
-    uint32_t count = 0;
-    for (weir__chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->next) {
-        weir__span *span = chunk->free_bytes >= bytes ? chunk->first : NULL;
-        for (; span != NULL; span = span->after) {
-            if (!place_find(pool, span, queue, bytes, may_wait, &found[count]))
-                continue;
-            span = found[count].last;
-            if (++count == PLACES_MAX)
-                return count;
-        }
+    for (; span != NULL && span->is_free && self->count < self->most;
+         span = span->after) {
+        place *next = &self->found[self->count];
+        if (!place_find(pool, span, queue, bytes, may_wait, next))
+            continue;
+        self->count++;
+        span = next->last;
     }
-    return count;
 }
 
-static bool place_choose(const weir__mempool *pool, const weir__queue *queue,
-                         size_t bytes, bool may_wait, place *out)
+static bool place_choose(weir__mempool *pool, const weir__queue *queue, size_t bytes,
+                         bool may_wait, place *out)
 {
     weir__emulated *device = pool->device;
-    place found[PLACES_MAX];
-    uint32_t count = places_find(pool, queue, bytes, may_wait, found);
-    if (count == 0)
+    bool by_seed = device->options.scheduler != WEIR_EMULATED_NO_WORK;
+    places all = { .most = by_seed ? PLACES_MAX : 1 };
+    weir__block *hole = weir__blocks_fit_above(&pool->holes, 0, bytes);
+    while (hole != NULL && all.count < all.most) {
+        places_add(&all, pool, (weir__span *)hole, queue, bytes, may_wait);
+        hole = weir__blocks_fit_above(&pool->holes, hole->ptr, bytes);
+    }
+    if (all.count == 0)
         return false;
-    bool by_seed = count > 1 && device->options.scheduler != WEIR_EMULATED_NO_WORK;
-    *out = found[by_seed ? weir__emulated_choose(device, count) : 0];
+    *out = all.found[all.count > 1 ? weir__emulated_choose(device, all.count) : 0];
     return true;
 }
 
@@ -380,30 +415,30 @@ static weir__span *place_cut(const place *from, size_t bytes, weir__span *rest)
     weir__span *span = from->first;
     size_t room = 0;
     for (const weir__span *each = span; each != from->last; each = each->after)
-        room += each->block.bytes;
+        room += each->bytes;
     size_t needed = bytes - room; /* of the last */
-    if (from->last->block.bytes == needed) {
+    if (from->last->bytes == needed) {
         weir__host_free(rest);
     } else {
         *rest = (weir__span){ .chunk = span->chunk,
-                              .block = { .ptr = from->last->block.ptr + needed,
-                                         .bytes = from->last->block.bytes - needed,
-                                         .is_free = true },
+                              .ptr = from->last->ptr + needed,
+                              .bytes = from->last->bytes - needed,
+                              .is_free = true,
                               .freed = from->last->freed,
                               .freed_time = from->last->freed_time };
         span_link(rest, from->last);
-        from->last->block.bytes = needed;
+        from->last->bytes = needed;
         if (rest->freed.queue != NULL) {
             weir__queue_ref(rest->freed.queue);
             span->chunk->pending++;
         }
     }
     span_clear(span);
-    while (span->block.bytes < bytes) {
+    while (span->bytes < bytes) {
         span_clear(span->after);
         span_swallow(span, span->after);
     }
-    WEIR_ASSERT(span->block.bytes == bytes, "a place was cut badly");
+    WEIR_ASSERT(span->bytes == bytes, "a place was cut badly");
     return span;
 }
 
@@ -422,11 +457,18 @@ weir_status weir__mempool_take(weir__mempool *pool, weir__queue *queue, size_t b
         weir__host_free(rest);
         return status;
     }
+    weir__span *hole = hole_of(chosen.first);
+    hole_remove(hole);
     weir__span *span = place_cut(&chosen, rounded, rest);
-    span->block.is_free = false;
+    span->is_free = false;
+    if (hole != span)
+        hole_add(hole);
+    if (span->after != NULL && span->after->is_free)
+        hole_add(span->after);
     span->chunk->free_bytes -= rounded;
     pool->used_bytes += rounded;
-    weir__blocks_insert(&pool->device->spans_out, &span->block);
+    span->node = (weir__block){ .ptr = span->ptr, .bytes = rounded };
+    weir__blocks_insert(&pool->device->spans_out, &span->node);
     *out = span;
     return WEIR_OK;
 }
@@ -435,17 +477,36 @@ void weir__mempool_give(weir__span *span, weir__queue *queue, uint64_t time)
 {
     weir__chunk *chunk = span->chunk;
     weir__mempool *pool = chunk->pool;
-    weir__blocks_remove(&pool->device->spans_out, &span->block);
-    span->block.is_free = true;
+    weir__blocks_remove(&pool->device->spans_out, &span->node);
+    if (span->after != NULL && span->after->is_free)
+        hole_remove(span->after);
+    weir__span *hole = hole_of(span);
+    if (hole != span)
+        hole_remove(hole);
+    span->is_free = true;
     span->freed = weir__queue_position(weir__queue_ref(queue));
     span->freed_time = time;
     chunk->pending++;
-    chunk->free_bytes += span->block.bytes;
-    pool->used_bytes -= span->block.bytes;
+    chunk->free_bytes += span->bytes;
+    pool->used_bytes -= span->bytes;
     span_settle(span);
+    hole_add(hole);
 }
 
 /* ---- soundness ---- */
+
+/* Whether `span`, if it is the first of a hole, is listed with its length. */
+static bool hole_is_known(weir__mempool *pool, const weir__span *span)
+{
+    if (!span->is_free || (span->before != NULL && span->before->is_free))
+        return true;
+    size_t bytes = 0;
+    for (const weir__span *each = span; each != NULL && each->is_free;
+         each = each->after)
+        bytes += each->bytes;
+    return weir__blocks_at_or_below(&pool->holes, span->ptr) == &span->node &&
+           span->node.ptr == span->ptr && span->node.bytes == bytes;
+}
 
 static void chunk_verify(const weir__chunk *chunk)
 {
@@ -454,12 +515,13 @@ static void chunk_verify(const weir__chunk *chunk)
     const weir__span *before = NULL;
     for (const weir__span *span = chunk->first; span != NULL; span = span->after) {
         WEIR_CHECK(span->chunk == chunk && span->before == before, "a lost span");
-        WEIR_CHECK(span->block.ptr == at && span->block.bytes > 0, "a gap in a chunk");
-        WEIR_CHECK(span->block.is_free || span->freed.queue == NULL,
+        WEIR_CHECK(span->ptr == at && span->bytes > 0, "a gap in a chunk");
+        WEIR_CHECK(span->is_free || span->freed.queue == NULL,
                    "what is out is still behind something");
         WEIR_CHECK(!is_mergeable(before, span), "two neighbours are one");
-        at += span->block.bytes;
-        free_bytes += span->block.is_free ? span->block.bytes : 0;
+        WEIR_CHECK(hole_is_known(chunk->pool, span), "a hole is not listed as it is");
+        at += span->bytes;
+        free_bytes += span->is_free ? span->bytes : 0;
         pending += span->freed.queue != NULL;
         before = span;
     }
