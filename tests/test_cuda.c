@@ -51,7 +51,7 @@ static void scene_end(scene *it)
     must_be_untouched(it);
     must_equal(cuCtxPopCurrent(&popped), 0);
     must_equal(cuDevicePrimaryCtxRelease(USERS_OWN), 0);
-    cuda_close(it->peer);
+    close_emulated(it->peer);
     fakes_state state = fakes_look();
     must_equal(state.retained, 1);
     must_equal(state.device_blocks, 0);
@@ -59,7 +59,7 @@ static void scene_end(scene *it)
     must_equal(state.pinned_blocks, 0);
     must_equal(state.registered_blocks, 0);
     must_equal(state.streams + state.events + state.pools, 0);
-    cuda_close(it->device);
+    close_emulated(it->device);
     must_equal(fakes_look().retained, 0);
 }
 
@@ -130,7 +130,7 @@ static void failures_are_told_with_their_own_code(void **state)
         must(fail_all(&it, one, cudaErrorMemoryAllocation, one->memory) > 1);
         (void)fail_all(&it, one, cudaErrorNotSupported, WEIR_NOT_SUPPORTED);
     }
-    must_equal(calls, 74);
+    must_equal(calls, 75);
     scene_end(&it);
 }
 
@@ -160,6 +160,36 @@ static void sticky_errors_lose_the_device(void **state)
         must_equal(fakes_calls("cudaMalloc"), calls); /* nobody is asked any more */
         close_anyhow(it.peer);
         close_anyhow(device);
+    }
+}
+
+/* Its mode cannot be relaxed: nothing has happened. Its context or mode cannot be put
+ * back: nothing can be promised of it any more. */
+static void threads_that_stay_changed_lose_the_device(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *call;
+        uint64_t nth;
+        weir_status wanted;
+    } cases[] = {
+        { "cudaThreadExchangeStreamCaptureMode", 1, WEIR_DEVICE_ERROR },
+        { "cudaThreadExchangeStreamCaptureMode", 2, WEIR_DEVICE_LOST },
+        { "cuCtxPopCurrent", 1, WEIR_DEVICE_LOST },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        weir_device *device = cuda_open(0);
+        size_t free_bytes, total_bytes;
+        fakes_fail(cases[i].call, cases[i].nth, false, cudaErrorNotPermitted);
+        must_answer(cases[i].wanted, weir__memory_info(device, &free_bytes,
+                                                       &total_bytes));
+        must_equal(weir_last_error().native_code, cudaErrorNotPermitted);
+        must(strstr(weir_last_error().message, cases[i].call) != NULL);
+        must_equal(fakes_look().last_error, 0);
+        must_equal(fakes_look().pushed, i == 2);
+        must_equal(weir__device_is_lost(device), cases[i].wanted == WEIR_DEVICE_LOST);
+        close_anyhow(device);
+        must_equal(fakes_look().pushed, 0);
     }
 }
 
@@ -214,6 +244,7 @@ static void unsafe_calls_spoil_a_capture(void **state)
     must_equal(cudaGetLastError(), cudaErrorStreamCaptureWrongThread);
     must_equal(cudaStreamDestroy(stream), 0);
     it.ptr = NULL;
+    fakes_forget();
     scene_end(&it);
 }
 
@@ -244,6 +275,7 @@ int main(void)
         cmocka_unit_test(calls_leave_the_thread_as_it_was),
         cmocka_unit_test(failures_are_told_with_their_own_code),
         cmocka_unit_test(sticky_errors_lose_the_device),
+        cmocka_unit_test(threads_that_stay_changed_lose_the_device),
         cmocka_unit_test(events_have_no_timing),
         cmocka_unit_test(unsafe_calls_spoil_a_capture),
         cmocka_unit_test(captures_elsewhere_take_no_harm),

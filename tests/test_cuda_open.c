@@ -173,8 +173,8 @@ static void what_a_device_lacks_is_told(void **state)
     must_ok(weir_device_enable_peer(device, peer));
     must_ok(weir_device_enable_peer(device, peer)); /* as good as the first time */
     must_equal(fakes_look().last_error, 0);
-    cuda_close(peer);
-    cuda_close(device);
+    close_emulated(peer);
+    close_emulated(device);
 }
 
 static void pools_are_of_every_memory(void **state)
@@ -203,7 +203,7 @@ static void pools_are_of_every_memory(void **state)
     must_equal((uintptr_t)ptr % 4096, 0);
     must_ok(weir__host_free_device(device, ptr));
     must_answer(WEIR_OUT_OF_MEMORY, weir__host_malloc(device, SIZE_MAX / 2, 256, &ptr));
-    cuda_close(device);
+    close_emulated(device);
 }
 
 /* ---- frees ---- */
@@ -242,7 +242,7 @@ static void no_call_to_free_on_the_users_free(void **state)
         must(fakes_calls(frees[i]) > 0);
         end_stream(device, s);
         end_stream(device, t);
-        cuda_close(device);
+        close_emulated(device);
     }
 }
 
@@ -280,7 +280,7 @@ static void graph_scene_end(graph_scene *it)
     must_equal(cuCtxPopCurrent(&popped), 0);
     must_equal(cuDevicePrimaryCtxRelease(0), 0);
     must_equal(fakes_look().graphs, 0);
-    cuda_close(it->device);
+    close_emulated(it->device);
 }
 
 static void launch_twice(graph_scene *it, cudaGraph_t graph)
@@ -330,6 +330,12 @@ static void declared_captures_make_graphs(void **state)
     graph_scene_end(&it);
 }
 
+static void do_nothing(void *argument, void *const views[])
+{
+    (void)argument;
+    (void)views;
+}
+
 /* Nobody told Weir: it refuses, and the capture takes no harm. */
 static void undeclared_captures_take_no_harm(void **state)
 {
@@ -354,6 +360,8 @@ static void undeclared_captures_take_no_harm(void **state)
                 weir_allocate(it.mr, it.s, 1 << 20, WEIR_ALIGNMENT, &none));
     must(none == NULL);
     must_answer(WEIR_CAPTURING, weir_stream_sync(it.device, it.s));
+    must_answer(WEIR_NOT_SUPPORTED,
+                weir__launch(it.device, it.s, do_nothing, NULL, NULL, 0));
     must_equal(cudaLaunchHostFunc(it.s, count_up, &runs), 0);
     must_equal(cudaStreamEndCapture(it.s, &graph), 0);
     launch_twice(&it, graph);

@@ -289,9 +289,15 @@ static void errand_run(void *carried)
     it.kernel(it.argument, NULL);
 }
 
+/* Not into a graph, which would run it again. */
 static cudaError_t errand_put(weir_stream stream, errand *carried)
 {
-    cudaError_t error = cudaLaunchHostFunc(stream, errand_run, carried);
+    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaStreamIsCapturing(stream, &state);
+    if (error == cudaSuccess && state != cudaStreamCaptureStatusNone)
+        error = cudaErrorNotSupported;
+    if (error == cudaSuccess)
+        error = cudaLaunchHostFunc(stream, errand_run, carried);
     if (error != cudaSuccess)
         carried->host->host_free(carried);
     return error;
@@ -312,7 +318,13 @@ static weir_status launch(void *device, weir_stream stream, weir_emulated_kernel
         return weir__cuda_fail(self, WEIR_OUT_OF_HOST_MEMORY, 0,
                                "no memory to launch a host function");
     *carried = (errand){ self->host, kernel, argument };
-    WEIR__CUDA_DO(self, WEIR__CUDA_WORK, errand_put(stream, carried));
+    weir_status status = weir__cuda_enter(self);
+    if (status != WEIR_OK) {
+        self->host->host_free(carried);
+        return status;
+    }
+    return weir__cuda_leave(self, WEIR__CUDA_WORK, errand_put(stream, carried),
+                            "cudaLaunchHostFunc");
 }
 
 /* That it was granted before is as good. */

@@ -378,12 +378,3 @@ weir_device *cuda_open(int ordinal)
     snprintf(name, sizeof name, "cuda:%d", ordinal);
     return open_with(name, NULL);
 }
-
-void cuda_close(weir_device *device)
-{
-    must_ok(weir_device_sync(device));
-    size_t free_bytes, total_bytes;
-    must_ok(weir_device_memory(device, &free_bytes, &total_bytes));
-    must_equal(free_bytes, total_bytes);
-    close_anyhow(device);
-}

@@ -37,9 +37,7 @@ typedef struct primitive {
 enum { PRIMITIVES = 33 };
 extern const primitive primitives[PRIMITIVES];
 
-/* A device of the stand-in's, stepped, without a ledger; of no other test's options. */
+/* A device of the stand-in's, stepped, without a ledger; close_emulated closes it. */
 weir_device *cuda_open(int ordinal);
-/* Claims that its memory is all free. */
-void cuda_close(weir_device *device);
 
 #endif
