@@ -8,8 +8,6 @@
  * The free is an operation of the graph itself, or comes behind the launch on any
  * stream. No pool has this memory, and nobody else is handed it before it is returned.
  * A graph is not launched while what it allocated last is still out. */
-#include <string.h>
-
 #include "device/emulated_mempool.h"
 
 /* ---- in a capture ---- */

@@ -5,8 +5,6 @@
  * is believed. A pool that is destroyed ends when its memory is back and nobody can be
  * using that any more; until then it lives on without a handle. To give memory back is
  * an operation of the stream, which can be waited for; to hand it out is none. */
-#include <string.h>
-
 #include "device/emulated_mempool.h"
 
 #define ALL_REUSE (WEIR_ASYNC_REUSE_SAME_STREAM | WEIR_ASYNC_REUSE_EVENTS | \

@@ -9,13 +9,11 @@
  *   - internal, rather than to draw more: the stream is made to wait, for one other
  * Neighbours serve together. Where several places serve, the seed picks one, for on a
  * real device too nobody can tell which it will be. */
-#include <string.h>
-
 #include "device/emulated_mempool.h"
 
 #define GRANULE    ((size_t)512)
 #define PAGE       ((size_t)4096)
-#define CHUNKS_MAX (SIZE_MAX >> 17)
+#define BYTES_MAX  (SIZE_MAX >> 17) /* that anybody could draw */
 #define PLACES_MAX 4 /* that the seed picks from */
 #ifdef WEIR_TESTING  /* small, so that pools draw often */
 #define CHUNK_BYTES ((size_t)64 << 10)
@@ -142,6 +140,10 @@ void weir__pool_memory_return(weir__emulated *device, weir_async_memory memory,
 
 static weir_status fail_max(const weir__mempool *pool, size_t bytes)
 {
+    if (pool->options.max_bytes == 0)
+        return weir__fail_native(WEIR_OUT_OF_MEMORY, WEIR__NATIVE_OUT_OF_MEMORY,
+                                 "no pool of emulated device %d could have %zu bytes",
+                                 (int)pool->device->ordinal, bytes);
     return weir__fail_native(WEIR_OUT_OF_MEMORY, WEIR__NATIVE_OUT_OF_MEMORY,
                              "a pool of emulated device %d has no %zu bytes: it has "
                              "reserved %llu and may reserve %zu",
@@ -445,7 +447,7 @@ static weir__span *place_cut(const place *from, size_t bytes, weir__span *rest)
 weir_status weir__mempool_take(weir__mempool *pool, weir__queue *queue, size_t bytes,
                                weir__span **out)
 {
-    if (bytes > CHUNKS_MAX)
+    if (bytes > BYTES_MAX)
         return fail_max(pool, bytes);
     size_t rounded = (bytes + GRANULE - 1) / GRANULE * GRANULE;
     weir__span *rest = weir__host_alloc(sizeof *rest);

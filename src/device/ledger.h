@@ -16,11 +16,12 @@
  *
  * Legacy: an *operation* on it is behind everything put on every blocking stream
  * before, and the next operation of a blocking stream is behind it. An allocation or
- * deallocation is no operation: a block handed out on the legacy stream may be
- * behind blocking streams (its use will be an operation), but a deallocation there
- * is behind nothing but the legacy stream's own. What an earlier access was not
- * really ordered before stays in the history. A blocking stream that has ended is no
- * part of a barrier any more; a device wait still covers it.
+ * deallocation, of a resource or of a device's pool, is no operation: a block handed
+ * out on the legacy stream may be behind blocking streams (its use will be an
+ * operation), but a deallocation there is behind nothing but the legacy stream's own.
+ * What an earlier access was not really ordered before stays in the history. A
+ * blocking stream that has ended is no part of a barrier any more; a device wait still
+ * covers it.
  *
  * A host thread is met in its first call here. Nothing tells who started it, so it
  * begins with what all threads are behind that have been met and have not ended; the
