@@ -3,7 +3,10 @@
  * In each case a kernel that reads a block waits behind a closed gate while the block
  * is given back and taken by somebody else, who writes it. The reader must still find
  * what it was promised: so the writer waits too, and that is seen before the gate opens
- * and in the contents after. */
+ * and in the contents after.
+ *
+ * While a gate is closed nothing is asked of CUDA that may wait for all kernels, such
+ * as memory: what a case needs it has drawn before. */
 #include <string.h>
 
 #include "gpu/support_gpu.h"
@@ -298,6 +301,7 @@ static void memory_waits_for_nothing_put_later(void **state)
     scene_open(&s, ONE_BLOCK "device");
     must_ok(weir_resource_open(s.device, ONE_BLOCK "device", &second));
     give(s.mr, s.b, take(s.mr, s.b, BYTES), BYTES);
+    give(second, s.a, take(second, s.a, BYTES), BYTES);
     void *ptr = take_and_stall(&s, s.a, &gates[0]);
     give(s.mr, s.a, ptr, BYTES);
     gates[1] = put_gate(s.a);
@@ -340,11 +344,10 @@ static void the_device_leaf_frees_nothing_that_is_in_use(void **state)
     scene s;
     unsigned gate;
     scene_open(&s, "device");
+    void *other = take(s.mr, s.b, BYTES);
     void *ptr = take_and_stall(&s, s.a, &gate);
     uint64_t frees = calls_of(s.device).free;
     give(s.mr, s.a, ptr, BYTES);
-    void *other = take(s.mr, s.b, BYTES);
-    must(other != ptr);
     stamp(s.device, s.b, other, BYTES, 2);
     give_over(&s, s.b, other);
     must_equal(calls_of(s.device).free, frees);
@@ -399,6 +402,9 @@ static void the_drivers_pool_keeps_order(void **state)
     (void)state;
     scene s;
     scene_open(&s, *state);
+    void *first = take(s.mr, s.a, BYTES), *second = take(s.mr, s.b, BYTES);
+    give(s.mr, s.a, first, BYTES);
+    give(s.mr, s.b, second, BYTES);
     for (uint64_t i = 0; i < 20; i++) {
         unsigned gate;
         void *ptr = take_and_stall(&s, s.a, &gate);
