@@ -208,19 +208,40 @@ class Sanitizer(unittest.TestCase):
 
 
 class Carried(unittest.TestCase):
+    @staticmethod
+    def pkgconf_planted(folder):
+        """One that tells where it looks for libraries, and what it is asked."""
+        os.makedirs(os.path.join(folder, "usr/bin"))
+        path = os.path.join(folder, "usr/bin/pkgconf")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write('#!/bin/sh\necho "$LD_LIBRARY_PATH: $*"\n')
+        os.chmod(path, 0o755)
+
+    def test_without_a_folder_nothing_is_set(self):
+        self.assertEqual(machine_of.environment("/no/such/place"), {})
+
     def test_what_is_unpacked_can_be_moved(self):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as top:
+            folder = os.path.join(top, machine_of.FOLDER)
             place = os.path.join(folder, "usr/lib/x-linux-gnu")
             os.makedirs(os.path.join(place, "pkgconfig"))
-            os.makedirs(os.path.join(folder, "lib"))
-            library = os.path.join(folder, "lib/libz.so.1")
+            os.makedirs(os.path.join(folder, "lib/x-linux-gnu"))
+            library = os.path.join(folder, "lib/x-linux-gnu/libz.so.1")
             open(library, "w", encoding="utf-8").close()
-            os.symlink("/lib/libz.so.1", os.path.join(place, "libz.so"))
+            os.symlink("/lib/x-linux-gnu/libz.so.1", os.path.join(place, "libz.so"))
             path = os.path.join(place, "pkgconfig/z.pc")
             with open(path, "w", encoding="utf-8") as file:
                 file.write("prefix=/usr\nlibdir=/usr/lib\n")
+            self.pkgconf_planted(folder)
             machine_of.make_movable(folder)
-            self.assertTrue(os.path.samefile(os.path.join(place, "libz.so"), library))
+            machine_of.write_pkg_config(folder)
+            for name in ("libz.so", "libz.so.1"):
+                self.assertTrue(os.path.samefile(os.path.join(place, name), library))
+            found = machine_of.environment(top)
+            self.assertIn(os.path.join(place, "pkgconfig"), found["PKG_CONFIG_PATH"])
+            own = found["PATH"].split(":")[-1]
+            said = runner(LD_LIBRARY_PATH="").run([own + "/pkg-config", "a", "b"], 30)
+            self.assertEqual(said.out, f"{place}: a b\n")
             self.assertEqual(machine_of.text_of(path),
                              "prefix=${pcfiledir}/../../..\n"
                              "libdir=${pcfiledir}/../../../lib\n")
@@ -253,8 +274,6 @@ class Runs(unittest.TestCase):
         """A build tree whose command is a script."""
         place = os.path.join(self.folder.name, "build/stand_in")
         os.makedirs(place)
-        open(os.path.join(place, "libweir_fake_cudart.so"), "w",
-             encoding="utf-8").close()
         path = os.path.join(place, "weir")
         with open(path, "w", encoding="utf-8") as file:
             file.write("#!/bin/sh\n" + script + "\n")

@@ -123,8 +123,33 @@ def prepare(top):
     for path in glob.glob(os.path.join(folder, "usr/share/*")):
         shutil.rmtree(path)
     make_movable(folder)
+    write_pkg_config(folder)
     print(f"gpu_check: {FOLDER}/ has {', '.join(PACKAGES)}; take it along")
     return 0
+
+
+PKG_CONFIG = """#!/bin/sh
+root=$(cd "$(dirname "$0")/.." && pwd)
+for folder in "$root"/usr/lib/*-linux-gnu; do
+    LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+done
+export LD_LIBRARY_PATH
+exec "$root/usr/bin/pkgconf" "$@"
+"""
+
+
+def write_pkg_config(folder):
+    """A pkg-config that finds its own library, so that nobody else need look there; and
+    the libraries of /lib beside those of /usr/lib, where programs are told to look."""
+    os.makedirs(os.path.join(folder, "bin"), exist_ok=True)
+    path = os.path.join(folder, "bin/pkg-config")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(PKG_CONFIG)
+    os.chmod(path, 0o755)
+    for library in glob.glob(os.path.join(folder, "lib/*-linux-gnu/*")):
+        link = os.path.join(folder, "usr", os.path.relpath(library, folder))
+        if not os.path.lexists(link):
+            os.symlink(os.path.relpath(library, os.path.dirname(link)), link)
 
 
 def make_movable(folder):
@@ -147,22 +172,15 @@ def environment(top):
     root = os.path.join(top, FOLDER)
     if not os.path.isdir(root):
         return {}
-    arch = sorted(glob.glob(os.path.join(root, "usr/lib/*-linux-gnu")))
-    arch += sorted(glob.glob(os.path.join(root, "lib/*-linux-gnu")))
-    libraries = arch + [os.path.join(root, "usr/lib")]
+    libraries = sorted(glob.glob(os.path.join(root, "usr/lib/*-linux-gnu")))
 
     def before(name, paths):
         return ":".join(paths + ([os.environ[name]] if os.environ.get(name) else []))
-    found = {
+    return {
         "CMAKE_PREFIX_PATH": before("CMAKE_PREFIX_PATH", [os.path.join(root, "usr")]),
         "C_INCLUDE_PATH": before("C_INCLUDE_PATH", [os.path.join(root, "usr/include")]),
-        "LIBRARY_PATH": before("LIBRARY_PATH", libraries),
-        "LD_LIBRARY_PATH": before("LD_LIBRARY_PATH", libraries),
         "PKG_CONFIG_PATH": before("PKG_CONFIG_PATH",
                                   [os.path.join(path, "pkgconfig")
                                    for path in libraries]),
+        "PATH": os.environ.get("PATH", "") + ":" + os.path.join(root, "bin"),
     }
-    own = os.path.join(root, "usr/bin")
-    if os.path.isdir(own):
-        found["PATH"] = os.environ.get("PATH", "") + ":" + own
-    return found

@@ -4,6 +4,7 @@ A stage is a function of a Check, which fills its Stage with steps. A Check know
 everything is: the sources, the build, the programs, which device.
 """
 import glob
+import gzip
 import json
 import os
 import shutil
@@ -48,16 +49,8 @@ class Check:
 
     def weir(self):
         """The command, with the module for this device beside its library; or None."""
-        if not self.stand_in:
-            path = os.path.join(self.build, "weir")
-            return path if os.path.isfile(path) else None
-        for fake in sorted(glob.glob(os.path.join(self.build, "**",
-                                                  "libweir_fake_cudart.so*"),
-                                     recursive=True)):
-            path = os.path.join(os.path.dirname(fake), "weir")
-            if os.path.isfile(path):
-                return path
-        return None
+        path = os.path.join(self.build, "stand_in" if self.stand_in else "", "weir")
+        return path if os.path.isfile(path) else None
 
     def traces(self):
         return sorted(glob.glob(os.path.join(TOP, "bench/traces/*.csv.gz")))
@@ -245,7 +238,6 @@ def replays(check, stage):
 
 def short_trace(check):
     """The first events of a trace; what they do not free is live at the end."""
-    import gzip
     path = os.path.join(check.work, "short.csv")
     with gzip.open(check.traces()[0], "rt", encoding="ascii") as whole, \
             open(path, "w", encoding="ascii") as part:
@@ -260,10 +252,12 @@ def sanitizer(check, stage):
     run without its waits, which has to be found out."""
     program = shutil.which("compute-sanitizer")
     weir = check.weir()
-    if program is None or check.stand_in or weir is None:
-        missing(stage, "memcheck", "the stand-in is no GPU" if check.stand_in else
-                "weir is not built" if weir is None else "compute-sanitizer")
-        return
+    for is_missing, words in ((check.stand_in, "the stand-in is no GPU"),
+                              (weir is None, "the command weir is not built"),
+                              (program is None, "compute-sanitizer")):
+        if is_missing:
+            missing(stage, "memcheck", words)
+            return
     command = [program, "--tool", "memcheck", "--track-stream-ordered-races", "all",
                "--error-exitcode", "9", weir, "replay", short_trace(check),
                "--resource", "async", "--device", "cuda:0", "--verify", "--repeat", "1",
