@@ -138,9 +138,15 @@ static void failures_are_told_with_their_own_code(void **state)
 static void sticky_errors_lose_the_device(void **state)
 {
     (void)state;
-    static const cudaError_t errors[] = { cudaErrorIllegalAddress,
-                                          cudaErrorLaunchFailure,
-                                          cudaErrorECCUncorrectable };
+    static const cudaError_t errors[] = {
+        cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorECCUncorrectable,
+        cudaErrorNvlinkUncorrectable, cudaErrorLaunchTimeout, cudaErrorAssert,
+        cudaErrorContextIsDestroyed, cudaErrorHardwareStackError,
+        cudaErrorIllegalInstruction, cudaErrorMisalignedAddress,
+        cudaErrorInvalidAddressSpace, cudaErrorInvalidPc, cudaErrorCudartUnloading,
+        cudaErrorExternalDevice, cudaErrorMpsClientTerminated,
+        (cudaError_t)226 /* contained */, (cudaError_t)721 /* tensor memory leak */ };
+    const int count = sizeof errors / sizeof errors[0];
     for (int i = 0; i < PRIMITIVES; i++) {
         weir_device *device = cuda_open(0);
         scene it = { .device = device, .peer = cuda_open(1) };
@@ -148,7 +154,7 @@ static void sticky_errors_lose_the_device(void **state)
         fakes_forget();
         if (primitives[i].prepare != NULL)
             primitives[i].prepare(&it);
-        cudaError_t error = errors[i % 3];
+        cudaError_t error = errors[i % count];
         fakes_fail(NULL, 2, false, (int)error); /* the first pushes the context */
         must_answer(WEIR_DEVICE_LOST, primitives[i].act(&it));
         must_equal(weir_last_error().native_code, error);
@@ -191,6 +197,20 @@ static void threads_that_stay_changed_lose_the_device(void **state)
         close_anyhow(device);
         must_equal(fakes_look().pushed, 0);
     }
+}
+
+/* By somebody else: its context, and all that was made in it, is gone. */
+static void devices_that_were_reset_are_lost(void **state)
+{
+    (void)state;
+    weir_device *device = cuda_open(0);
+    size_t free_bytes, total_bytes;
+    fakes_fail("cuCtxPushCurrent", 1, false, CUDA_ERROR_INVALID_CONTEXT);
+    must_answer(WEIR_DEVICE_LOST, weir__memory_info(device, &free_bytes, &total_bytes));
+    must_equal(weir_last_error().native_code, CUDA_ERROR_INVALID_CONTEXT);
+    must(weir__device_is_lost(device));
+    must_equal(fakes_look().pushed, 0);
+    close_anyhow(device);
 }
 
 static void events_have_no_timing(void **state)
@@ -276,6 +296,7 @@ int main(void)
         cmocka_unit_test(failures_are_told_with_their_own_code),
         cmocka_unit_test(sticky_errors_lose_the_device),
         cmocka_unit_test(threads_that_stay_changed_lose_the_device),
+        cmocka_unit_test(devices_that_were_reset_are_lost),
         cmocka_unit_test(events_have_no_timing),
         cmocka_unit_test(unsafe_calls_spoil_a_capture),
         cmocka_unit_test(captures_elsewhere_take_no_harm),

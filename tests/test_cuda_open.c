@@ -62,6 +62,19 @@ static void devices_that_are_not_there_are_told(void **state)
     fakes_set_machine(NULL);
 }
 
+/* A library that is there for linking only: as good as no driver. */
+static void stubs_are_no_driver(void **state)
+{
+    (void)state;
+    static const char *const calls[] = { "cudaDriverGetVersion", "cudaGetDeviceCount" };
+    for (size_t i = 0; i < 2; i++) {
+        fakes_fail(calls[i], 1, true, cudaErrorStubLibrary);
+        must_not_open("cuda:0", "cudaErrorStubLibrary");
+        must_be_emulated();
+        fakes_fail(NULL, 0, false, 0);
+    }
+}
+
 static void must_refuse_module(const weir__module *module)
 {
     weir_device *device;
@@ -373,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_that_are_not_there_are_told),
+        cmocka_unit_test(stubs_are_no_driver),
         cmocka_unit_test(modules_of_other_builds_are_refused),
         cmocka_unit_test(opening_survives_every_failure),
         cmocka_unit_test(devices_without_host_memory_do_not_open),

@@ -44,6 +44,7 @@ static bool is_sticky(cudaError_t error)
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
     case ERROR_TENSOR_MEMORY_LEAK:
+    case cudaErrorMpsClientTerminated: /* by its server */
     case cudaErrorExternalDevice: return true;
     default: return false;
     }
@@ -60,7 +61,10 @@ static weir_status status_of(weir__cuda_call kind, cudaError_t error)
     case cudaErrorHostMemoryAlreadyRegistered:
     case cudaErrorHostMemoryNotRegistered:
         return kind == WEIR__CUDA_MEMORY ? WEIR_INVALID_ARGUMENT : WEIR_DEVICE_ERROR;
+    case cudaErrorNotPermitted: /* handles that this process may not make */
+        return kind == WEIR__CUDA_MEMORY ? WEIR_NOT_SUPPORTED : WEIR_DEVICE_ERROR;
     case cudaErrorNotSupported:
+    case cudaErrorStubLibrary: /* links, and does nothing */
     case cudaErrorInsufficientDriver:
     case cudaErrorCallRequiresNewerDriver:
     case cudaErrorSystemDriverMismatch:
@@ -88,10 +92,18 @@ weir_status weir__cuda_judge(weir__cuda *self, weir__cuda_call kind, cudaError_t
 
 /* ---- around each call ---- */
 
+/* We hold the context: that it is none any more means that somebody has reset the
+ * device, and all that was made in it is gone. */
 weir_status weir__cuda_enter(weir__cuda *self)
 {
-    return weir__cuda_judge_driver(self, self->driver.context_push(self->context),
-                                   "cuCtxPushCurrent");
+    CUresult result = self->driver.context_push(self->context);
+    if (result != CUDA_ERROR_INVALID_CONTEXT)
+        return weir__cuda_judge_driver(self, result, "cuCtxPushCurrent");
+    return weir__cuda_fail(self, WEIR_DEVICE_LOST, (int32_t)result,
+                           "cuCtxPushCurrent on cuda:%d answered "
+                           "cudaErrorDeviceUninitialized (%d): the device has been "
+                           "reset",
+                           (int)self->ordinal, (int)result);
 }
 
 /* `result` is of what puts the thread back as it was. */
