@@ -6,6 +6,7 @@
 #include "gpu/kernels.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -59,11 +60,15 @@ static void run_check(void *argument, void *const views[])
     pthread_mutex_unlock(&lock);
 }
 
+/* A short one only lets others go first: sleeping takes the host much longer. */
 static void run_delay(void *argument, void *const views[])
 {
     const job *self = argument;
     (void)views;
-    sleep_ns(self->key);
+    if (self->key < GATE_TURN_NS)
+        (void)sched_yield();
+    else
+        sleep_ns(self->key);
 }
 
 static void run_gate(void *argument, void *const views[])
