@@ -36,7 +36,7 @@ static weir_emulated_costs costs_of_all(void)
 {
     weir_emulated_costs costs = { .struct_size = sizeof costs };
     double ns = 0;
-#define X(name) costs.name = (weir_emulated_cost){ ++ns, 1000 * ns };
+#define X(name) ns++, costs.name = (weir_emulated_cost){ ns, 1000 * ns };
     WEIR_DEVICE_CALL_MAP(X)
 #undef X
     return costs;

@@ -207,6 +207,25 @@ class Sanitizer(unittest.TestCase):
         self.assertEqual((step.state, step.words), ("failed", "weir: it broke"))
 
 
+class Building(unittest.TestCase):
+    def test_a_package_that_is_missing_is_named(self):
+        for words, state, package in (
+                ("Could NOT find ZLIB (missing: ZLIB_LIBRARY)", "not there", "zlib1g"),
+                ("The following required packages were not found:\n\n - cmocka\n",
+                 "not there", "libcmocka-dev"),
+                ("--   Package 'cmocka', required by 'virtual:world', not found\n",
+                 "not there", "libcmocka-dev"),
+                ("-- Found cmocka, version 1.1.5\n-- Found ZLIB: /usr\nit broke",
+                 "failed", ""),
+                ("WEIR_CUDA is ON, and there is no CUDA Toolkit >= 12", "not there",
+                 "CUDA Toolkit"),
+                ("CMake Error at CMakeLists.txt:3: unknown command", "failed", "")):
+            step = stages_of.configure_step(run_of.Ran(1, "", words, 1.0))
+            self.assertEqual(step.state, state)
+            self.assertIn(package, step.words)
+        self.assertEqual(stages_of.configure_step(None).state, "no time")
+
+
 class Carried(unittest.TestCase):
     @staticmethod
     def pkgconf_planted(folder):

@@ -7,6 +7,7 @@ import glob
 import gzip
 import json
 import os
+import re
 import shutil
 import sys
 import xml.etree.ElementTree
@@ -76,13 +77,35 @@ def build(check, stage):
         return
     command = ["cmake", "--preset", "test" if check.stand_in else "gpu", "-B",
                check.build, f"-DWEIR_PYTHON={sys.executable}", "-DWEIR_WERROR=OFF"]
-    ran = check.runner.run(command, 60, cwd=TOP)
-    if stage.add(step_of("configure", ran)).state != PASSED:
+    step = configure_step(check.runner.run(command, 60, cwd=TOP))
+    if stage.add(step).state != PASSED:
         return
     command = ["cmake", "--build", check.build, "-j", check.jobs, "--target"]
     for name, *targets in check.targets + [[name] for name in suites_known(check)]:
         ran = check.runner.run(command + (targets or [name]), 150)
         stage.add(step_of(name, ran))
+
+
+# What CMake says where a package is missing, and how Debian calls that.
+MISSING = ((r"Could NOT find PkgConfig", "pkgconf"),
+           (r"ackage '?cmocka'?,?.* (not )?found|not found:\s+- cmocka",
+            "libcmocka-dev"),
+           (r"Could NOT find ZLIB", "zlib1g-dev"),
+           (r"there is no CUDA Toolkit", "a CUDA Toolkit"),
+           (r"CMAKE_MAKE_PROGRAM is not set", "ninja"),
+           (r"CMAKE_C_COMPILER.* (not set|is not )", "gcc"))
+
+
+def configure_step(ran):
+    """A package that is missing is no failure; it is named."""
+    step = step_of("configure", ran)
+    if step.state == FAILED and not ran.timed_out:
+        for words, package in MISSING:
+            if re.search(words, ran.all):
+                step.state = NOT_THERE
+                step.words = f"{package}; see tools/gpu_check --prepare"
+                break
+    return step
 
 
 def suites_known(check):
