@@ -190,6 +190,63 @@ static void what_a_device_lacks_is_told(void **state)
     close_emulated(device);
 }
 
+/* Told by what the device says of itself: to a driver it would be a wrong argument. */
+static void pools_that_a_device_lacks_are_told(void **state)
+{
+    (void)state;
+    static const fakes_machine poor = { .no_host_pools = true, .no_handles = true,
+                                        .no_registered = true };
+    static const char *const lacking[] = {
+        "async(memory=pinned)", "async(memory=pinned, numa=0)",
+        "async(memory=pinned, pool=default)", "async(handle_types=posix_fd)",
+        "async(handle_types=fabric)"
+    };
+    static const char *const never[] = {
+        "async(memory=pinned, handle_types=posix_fd)",
+        "async(memory=managed, handle_types=posix_fd)"
+    };
+    weir_resource *mr;
+    void *page = NULL;
+    fakes_set_machine(&poor);
+    weir_device *device = cuda_open(0);
+    for (size_t i = 0; i < sizeof lacking / sizeof lacking[0]; i++)
+        must_answer(WEIR_NOT_SUPPORTED, weir_resource_open(device, lacking[i], &mr));
+    must_answer(WEIR_NOT_SUPPORTED, weir__host_register(device, &page, 4096, 0));
+    must_equal(fakes_look().registered_blocks, 0);
+    must_ok(weir_resource_open(device, "async", &mr));
+    weir_resource_unref(mr);
+    close_emulated(device);
+    fakes_set_machine(NULL);
+    device = cuda_open(0);
+    for (size_t i = 0; i < sizeof never / sizeof never[0]; i++)
+        must_answer(WEIR_NOT_SUPPORTED, weir_resource_open(device, never[i], &mr));
+    /* Of a process that may not have them the device does not tell. */
+    fakes_fail("cudaMemPoolCreate", 1, false, cudaErrorNotPermitted);
+    must_answer(WEIR_NOT_SUPPORTED, weir_resource_open(device, lacking[4], &mr));
+    fakes_fail(NULL, 0, false, 0);
+    close_emulated(device);
+}
+
+/* Nobody else may touch host memory of a pool unless that is granted. */
+static void pinned_pools_are_granted_to_the_device(void **state)
+{
+    (void)state;
+    static const char *const specs[] = { "async(memory=pinned)",
+                                         "async(memory=pinned, pool=default)" };
+    for (size_t i = 0; CUDART_VERSION >= 13000 && i < 2; i++) {
+        weir_device *device = cuda_open(0);
+        weir_resource *mr;
+        fakes_forget();
+        must_ok(weir_resource_open(device, specs[i], &mr));
+        must_equal(fakes_calls("cudaMemPoolSetAccess"), 1);
+        void *ptr = take(mr, NULL, 1000);
+        must_ok(weir_fill(device, NULL, ptr, 1, 1000));
+        give(mr, NULL, ptr, 1000);
+        weir_resource_unref(mr);
+        close_emulated(device);
+    }
+}
+
 static void pools_are_of_every_memory(void **state)
 {
     (void)state;
@@ -391,6 +448,8 @@ int main(void)
         cmocka_unit_test(opening_survives_every_failure),
         cmocka_unit_test(devices_without_host_memory_do_not_open),
         cmocka_unit_test(what_a_device_lacks_is_told),
+        cmocka_unit_test(pools_that_a_device_lacks_are_told),
+        cmocka_unit_test(pinned_pools_are_granted_to_the_device),
         cmocka_unit_test(pools_are_of_every_memory),
         cmocka_unit_test(no_call_to_free_on_the_users_free),
         cmocka_unit_test(declared_captures_make_graphs),

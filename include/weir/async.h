@@ -36,8 +36,10 @@ typedef struct CUmemPoolHandle_st *weir_mempool;
 
 typedef enum weir_async_pool {
     WEIR_ASYNC_OWN = 0,     /* made for this resource, and destroyed with it */
-    WEIR_ASYNC_DEFAULT = 1, /* the device's default one, as it is */
-    WEIR_ASYNC_FOREIGN = 2  /* somebody else's, as it is; not destroyed */
+    WEIR_ASYNC_DEFAULT = 1, /* the device's default one, as it is; but the device is
+                               let reach one of pinned memory, as CUDA does not */
+    WEIR_ASYNC_FOREIGN = 2  /* somebody else's, as it is; not destroyed. The device must
+                               be able to reach it (cudaMemPoolSetAccess) */
 } weir_async_pool;
 
 typedef enum weir_async_memory {

@@ -107,6 +107,12 @@ weir_status weir__cuda_pinned_free(void *device, void *ptr)
 weir_status weir__cuda_host_register(void *device, void *ptr, size_t bytes,
                                      uint32_t flags)
 {
+    weir__cuda *self = device;
+    if (!self->reaches_registered)
+        return weir__cuda_fail(self, WEIR_NOT_SUPPORTED, cudaErrorNotSupported,
+                               "cuda:%d cannot reach registered host memory at its own "
+                               "address: use pinned memory of no particular node",
+                               (int)self->ordinal);
     WEIR__CUDA_DO_COLD(device, WEIR__CUDA_MEMORY, cudaHostRegister(ptr, bytes, flags));
 }
 
@@ -117,16 +123,33 @@ weir_status weir__cuda_host_unregister(void *device, void *ptr)
 
 /* ---- the driver's pools ---- */
 
-/* Where memory of such a pool is. False: this CUDA has none. */
-static bool pool_location(const weir__cuda *self, const weir_async_options *options,
+/* Whether there are pools of that memory, with such handles. Those of the host's have
+ * some only if they are on one node of it. */
+static bool pool_is_supported(const weir__cuda *self, const weir_async_options *options)
+{
+    const bool on_node = options->on_numa_node;
+    bool has = self->has_pools;
+    uint32_t handles = self->pool_handles;
+    if (options->memory == WEIR_ASYNC_MANAGED)
+        has = has && self->has_managed_pools;
+    else if (options->memory == WEIR_ASYNC_PINNED)
+        has = has && (on_node ? self->has_numa_pools : self->has_host_pools);
+    if (options->memory == WEIR_ASYNC_MANAGED ||
+        (options->memory == WEIR_ASYNC_PINNED && !on_node))
+        handles = 0;
+    return has && (options->handle_types & ~handles) == 0;
+}
+
+/* Where memory of such a pool, which is supported, is. */
+static void pool_location(const weir__cuda *self, const weir_async_options *options,
                           struct cudaMemPoolProps *props)
 {
     props->allocType = cudaMemAllocationTypePinned;
     props->location.type = cudaMemLocationTypeDevice;
     props->location.id = (int)self->ordinal;
-    if (options->memory == WEIR_ASYNC_DEVICE)
-        return true;
 #if CUDART_VERSION >= 13000
+    if (options->memory == WEIR_ASYNC_DEVICE)
+        return;
     props->location.id = 0;
     if (options->memory == WEIR_ASYNC_MANAGED) {
         props->allocType = cudaMemAllocationTypeManaged;
@@ -137,9 +160,8 @@ static bool pool_location(const weir__cuda *self, const weir_async_options *opti
     } else {
         props->location.type = cudaMemLocationTypeHost;
     }
-    return true;
 #else
-    return false;
+    (void)options; /* no other */
 #endif
 }
 
@@ -185,8 +207,9 @@ static cudaError_t pool_make(const weir__cuda *self, const weir_async_options *o
 {
     struct cudaMemPoolProps props;
     memset(&props, 0, sizeof props);
-    if (!pool_location(self, options, &props))
+    if (!pool_is_supported(self, options))
         return cudaErrorNotSupported;
+    pool_location(self, options, &props);
     props.handleTypes = (enum cudaMemAllocationHandleType)options->handle_types;
 #if CUDART_VERSION >= 12020
     props.maxSize = options->max_bytes;
@@ -214,6 +237,9 @@ weir_status weir__cuda_mempool_create(void *device, const weir_async_options *op
 static cudaError_t pool_default(const weir__cuda *self, weir_async_memory memory,
                                 weir_mempool *out)
 {
+    const weir_async_options options = { .memory = memory };
+    if (!pool_is_supported(self, &options))
+        return cudaErrorNotSupported;
     if (memory == WEIR_ASYNC_DEVICE)
         return cudaDeviceGetDefaultMemPool(out, (int)self->ordinal);
 #if CUDART_VERSION >= 13000
@@ -221,9 +247,10 @@ static cudaError_t pool_default(const weir__cuda *self, weir_async_memory memory
     struct cudaMemLocation location = {
         .type = managed ? cudaMemLocationTypeNone : cudaMemLocationTypeHost,
     };
-    return cudaMemGetDefaultMemPool(out, &location,
-                                    managed ? cudaMemAllocationTypeManaged
-                                            : cudaMemAllocationTypePinned);
+    cudaError_t error = cudaMemGetDefaultMemPool(
+        out, &location,
+        managed ? cudaMemAllocationTypeManaged : cudaMemAllocationTypePinned);
+    return error == cudaSuccess ? pool_grant(self, *out, memory) : error;
 #else
     return cudaErrorNotSupported;
 #endif

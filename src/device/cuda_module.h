@@ -39,6 +39,12 @@ typedef struct weir__cuda {
     CUdevice device;
     CUcontext context;     /* the primary one; null: not retained */
     bool reaches_pageable; /* ordinary host memory */
+    bool reaches_registered; /* the same once it is registered, at its own address */
+    bool has_pools;        /* of the driver's, of the device's memory, */
+    bool has_host_pools;   /* of the host's, */
+    bool has_numa_pools;   /* of one node of the host's, */
+    bool has_managed_pools;
+    uint32_t pool_handles; /* what handles they can have */
     size_t memory_bytes;
     char description[128];
     uint8_t uuid[16];

@@ -111,10 +111,39 @@ static weir_status ask_attribute(weir__cuda *self, enum cudaDeviceAttr attribute
                             "cudaDeviceGetAttribute");
 }
 
+/* A driver that lacks a kind of pool answers as if what it was asked were wrong. */
+static weir_status ask_what_it_has(weir__cuda *self)
+{
+    const struct {
+        enum cudaDeviceAttr attribute;
+        bool *out;
+    } wanted[] = {
+        { cudaDevAttrPageableMemoryAccess, &self->reaches_pageable },
+        { cudaDevAttrCanUseHostPointerForRegisteredMem, &self->reaches_registered },
+        { cudaDevAttrMemoryPoolsSupported, &self->has_pools },
+#if CUDART_VERSION >= 13000
+        { cudaDevAttrHostMemoryPoolsSupported, &self->has_host_pools },
+        { cudaDevAttrHostNumaMemoryPoolsSupported, &self->has_numa_pools },
+        { cudaDevAttrConcurrentManagedAccess, &self->has_managed_pools },
+#endif
+    };
+    int value = 0;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        weir_status status = ask_attribute(self, wanted[i].attribute, &value);
+        if (status != WEIR_OK)
+            return status;
+        *wanted[i].out = value != 0;
+    }
+    weir_status status = ask_attribute(self, cudaDevAttrMemoryPoolSupportedHandleTypes,
+                                       &value);
+    self->pool_handles = (uint32_t)value;
+    return status;
+}
+
 static weir_status describe(weir__cuda *self)
 {
     char name[80] = "";
-    int major = 0, minor = 0, pageable = 0, version = 0;
+    int major = 0, minor = 0, version = 0;
     CUuuid uuid;
     weir_status status = weir__cuda_judge_driver(
         self, self->driver.device_name(name, (int)sizeof name, self->device),
@@ -131,14 +160,11 @@ static weir_status describe(weir__cuda *self)
     if (status == WEIR_OK)
         status = ask_attribute(self, cudaDevAttrComputeCapabilityMinor, &minor);
     if (status == WEIR_OK)
-        status = ask_attribute(self, cudaDevAttrPageableMemoryAccess, &pageable);
-    if (status == WEIR_OK)
         status = weir__cuda_judge(self, WEIR__CUDA_WORK, cudaDriverGetVersion(&version),
                                   "cudaDriverGetVersion");
     if (status != WEIR_OK)
         return status;
     memcpy(self->uuid, uuid.bytes, sizeof self->uuid);
-    self->reaches_pageable = pageable != 0;
     snprintf(self->description, sizeof self->description,
              "%s, compute capability %d.%d, driver for CUDA %d.%d", name, major, minor,
              major_of(version), minor_of(version));
@@ -159,6 +185,8 @@ static weir_status device_start(weir__cuda *self)
             "cuDeviceGet");
     if (status == WEIR_OK)
         status = describe(self);
+    if (status == WEIR_OK)
+        status = ask_what_it_has(self);
     if (status == WEIR_OK)
         status = weir__cuda_judge_driver(
             self, self->driver.context_retain(&self->context, self->device),

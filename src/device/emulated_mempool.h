@@ -42,6 +42,7 @@ typedef struct weir__mempool {
     weir__emulated *device;
     weir_async_options options;
     bool is_default;
+    bool is_granted;         /* for who looks at it as CUDA: the device may touch it */
     bool is_dying;           /* destroyed; ends when all of it is free and done */
     weir__chunk *chunks;     /* the youngest first */
     weir__blocks holes;

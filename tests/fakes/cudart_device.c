@@ -85,12 +85,18 @@ cudaError_t cudaGetDeviceCount(int *count)
     return fakes_end(error);
 }
 
+/* CUDA 12.0 has the number of the second, and not yet the name. */
+#define HANDLES ((int)cudaMemHandleTypePosixFileDescriptor | 8)
+
 static int attribute_of(enum cudaDeviceAttr attribute, int *out)
 {
     switch (attribute) {
     case cudaDevAttrUnifiedAddressing:
     case cudaDevAttrCanMapHostMemory:
     case cudaDevAttrHostRegisterSupported: *out = 1; break;
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
+        *out = !fakes_the_machine.no_registered;
+        break;
     case cudaDevAttrPageableMemoryAccess: *out = !fakes_the_machine.no_pageable; break;
     case cudaDevAttrManagedMemory:
     case cudaDevAttrConcurrentManagedAccess:
@@ -98,13 +104,12 @@ static int attribute_of(enum cudaDeviceAttr attribute, int *out)
         break;
     case cudaDevAttrMemoryPoolsSupported: *out = !fakes_the_machine.no_pools; break;
     case cudaDevAttrMemoryPoolSupportedHandleTypes:
-        *out = fakes_the_machine.no_pools ? 0
-                                          : cudaMemHandleTypePosixFileDescriptor;
+        *out = fakes_the_machine.no_pools || fakes_the_machine.no_handles ? 0 : HANDLES;
         break;
 #if CUDART_VERSION >= 13000
     case cudaDevAttrHostMemoryPoolsSupported:
     case cudaDevAttrHostNumaMemoryPoolsSupported:
-        *out = !fakes_the_machine.no_pools;
+        *out = !fakes_the_machine.no_pools && !fakes_the_machine.no_host_pools;
         break;
 #endif
     case cudaDevAttrComputeCapabilityMajor: *out = 9; break;

@@ -13,6 +13,13 @@ static int check_supported(void)
     return fakes_the_machine.no_pools ? cudaErrorNotSupported : cudaSuccess;
 }
 
+/* To make a pool, or to ask or change one, is not for a thread that captures. */
+static int begin_unsafe(fakes_call call, fakes_context **context)
+{
+    int error = fakes_begin_in(call, context);
+    return error == cudaSuccess ? fakes_refuse_unsafe() : error;
+}
+
 /* Under the device's lock. */
 static weir__mempool *pool_of(const fakes_context *context, cudaMemPool_t handle)
 {
@@ -61,6 +68,12 @@ static int pool_make(fakes_context *context, cudaMemPool_t *out,
             return cudaErrorInvalidValue;
     }
     options.handle_types = (uint32_t)props->handleTypes;
+    if (options.memory == WEIR_ASYNC_PINNED &&
+        (fakes_the_machine.no_host_pools ||
+         (!options.on_numa_node && options.handle_types != 0)))
+        return cudaErrorInvalidValue;
+    if (options.handle_types != 0 && fakes_the_machine.no_handles)
+        return cudaErrorInvalidValue;
     options.reuse = ALL_REUSE;
 #if CUDART_VERSION >= 12020
     options.max_bytes = props->maxSize;
@@ -72,7 +85,7 @@ static int pool_make(fakes_context *context, cudaMemPool_t *out,
 cudaError_t cudaMemPoolCreate(cudaMemPool_t *out, const struct cudaMemPoolProps *props)
 {
     fakes_context *context;
-    int error = fakes_begin_in(FAKES_cudaMemPoolCreate, &context);
+    int error = begin_unsafe(FAKES_cudaMemPoolCreate, &context);
     if (error == cudaSuccess)
         error = check_supported();
     if (error == cudaSuccess)
@@ -85,7 +98,7 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t *out, const struct cudaMemPoolProps 
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool)
 {
     fakes_context *context;
-    int error = fakes_begin_in(FAKES_cudaMemPoolDestroy, &context);
+    int error = begin_unsafe(FAKES_cudaMemPoolDestroy, &context);
     if (error == cudaSuccess)
         error = fakes_error_of(context,
                                context->ops->mempool_destroy(context->device, pool));
@@ -201,7 +214,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle,
                                     enum cudaMemPoolAttr attribute, void *value)
 {
     fakes_context *context;
-    int error = fakes_begin_in(FAKES_cudaMemPoolSetAttribute, &context);
+    int error = begin_unsafe(FAKES_cudaMemPoolSetAttribute, &context);
     if (error == cudaSuccess) {
         weir__mutex_lock(&context->device->lock);
         weir__mempool *pool = pool_of(context, handle);
@@ -265,18 +278,18 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr att
                                     void *value)
 {
     fakes_context *context;
-    int error = fakes_begin_in(FAKES_cudaMemPoolGetAttribute, &context);
+    int error = begin_unsafe(FAKES_cudaMemPoolGetAttribute, &context);
     if (error == cudaSuccess)
         error = get(context, pool, attribute, value);
     return fakes_end(error);
 }
 
-/* Only the device's own access is known here: nothing is granted besides. */
+/* Only whether the device itself may touch a pool of the host's is known here. */
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool,
                                  const struct cudaMemAccessDesc *who, size_t count)
 {
     fakes_context *context;
-    int error = fakes_begin_in(FAKES_cudaMemPoolSetAccess, &context);
+    int error = begin_unsafe(FAKES_cudaMemPoolSetAccess, &context);
     if (error == cudaSuccess && (who == NULL || count == 0))
         error = cudaErrorInvalidValue;
     for (size_t i = 0; error == cudaSuccess && i < count; i++) {
@@ -287,7 +300,10 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool,
     }
     if (error == cudaSuccess) {
         weir__mutex_lock(&context->device->lock);
-        error = pool_of(context, pool) != NULL ? cudaSuccess : cudaErrorInvalidValue;
+        weir__mempool *found = pool_of(context, pool);
+        error = found != NULL ? cudaSuccess : cudaErrorInvalidValue;
+        for (size_t i = 0; found != NULL && i < count; i++)
+            found->is_granted = who[i].flags == cudaMemAccessFlagsProtReadWrite;
         weir__mutex_unlock(&context->device->lock);
     }
     return fakes_end(error);
@@ -308,6 +324,17 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep_bytes)
 
 /* ---- memory ---- */
 
+/* A real device would be lost by the first kernel that touches it. */
+static bool is_out_of_reach(const fakes_context *context, cudaMemPool_t handle)
+{
+    weir__mutex_lock(&context->device->lock);
+    const weir__mempool *pool = pool_of(context, handle);
+    bool far = pool != NULL && pool->options.memory == WEIR_ASYNC_PINNED &&
+               !pool->is_granted;
+    weir__mutex_unlock(&context->device->lock);
+    return far;
+}
+
 static int take(fakes_context *context, void **out, size_t bytes, cudaMemPool_t pool,
                 cudaStream_t stream)
 {
@@ -316,6 +343,8 @@ static int take(fakes_context *context, void **out, size_t bytes, cudaMemPool_t 
     *out = NULL;
     if (bytes == 0)
         return cudaSuccess;
+    if (is_out_of_reach(context, pool))
+        fakes_not_provided("memory of a pool that the device may not touch");
     int error = fakes_error_of(context,
                                context->ops->mempool_malloc(context->device, pool,
                                                             fakes_stream(stream), bytes,

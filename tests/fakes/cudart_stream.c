@@ -7,6 +7,9 @@ static int stream_make(fakes_context *context, cudaStream_t *out, unsigned flags
 {
     if (out == NULL || flags > cudaStreamNonBlocking)
         return cudaErrorInvalidValue;
+    int refused = fakes_refuse_unsafe();
+    if (refused != cudaSuccess)
+        return refused;
     weir_status status = context->ops->stream_create(
         context->device, flags != cudaStreamNonBlocking, out);
     if (status != WEIR_OK)

@@ -30,7 +30,10 @@ typedef struct fakes_machine {
     bool no_peers;        /* no device reaches another */
     bool no_pools;        /* of memory */
     bool no_managed;
-    bool no_pageable;     /* no device reaches ordinary host memory */
+    bool no_pageable;     /* no device reaches ordinary host memory, */
+    bool no_registered;   /* or has registered memory at the host's address */
+    bool no_host_pools;   /* pools are of the devices' own memory only, */
+    bool no_handles;      /* and none can be shared */
 } fakes_machine;
 
 /* Null: everything. */
