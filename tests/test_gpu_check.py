@@ -121,6 +121,13 @@ class Running(unittest.TestCase):
         self.assertEqual(self.state(ran), "not there")
         self.assertIn("No such file", ran.err)
 
+    def test_what_is_said_beside_a_failure_does_not_excuse_it(self):
+        ran = shell("echo cudaErrorNotSupported; exit 1")
+        self.assertEqual(self.state(ran), "refused here")
+        step = run_of.step_of("it", ran, may_refuse=lambda code: code == 2)
+        self.assertEqual(step.state, "failed")
+        self.assertEqual(stages_of.replay_step("it", ran, "weir").state, "failed")
+
     def test_the_last_words_say_why(self):
         step = run_of.step_of("it", shell("echo one; echo; echo two >&2; exit 1"))
         self.assertEqual((step.state, step.words), ("failed", "two"))
@@ -199,6 +206,14 @@ class Sanitizer(unittest.TestCase):
         self.assertEqual(self.step("ERROR SUMMARY: 2 errors", 9, none).state, "failed")
         self.assertEqual(self.step("ERROR SUMMARY: 2 errors", 9, some).state, "passed")
         self.assertEqual(self.step("ERROR SUMMARY: 0 errors", 1, some).state, "failed")
+
+    def test_what_is_not_supported_is_no_error(self):
+        step = self.step("Device not supported\nERROR SUMMARY: 1 error", 9,
+                         lambda count: count == 0)
+        self.assertEqual(step.state, "refused here")
+        step = self.step("cudaErrorNotSupported\nERROR SUMMARY: 1 error", 9,
+                         lambda count: count == 0)
+        self.assertEqual(step.state, "failed")
 
     def test_no_count_is_judged_by_the_words(self):
         step = self.step("Device not supported", 1, lambda count: count == 0)
@@ -306,7 +321,9 @@ class Runs(unittest.TestCase):
         self.assertEqual(
             {name: stage["state"] for name, stage in stages.items()},
             {"probe": "passed", "build": "passed", "facts": "passed", "costs": "passed",
-             "replays": "passed", "sanitizer": "not there", "recordings": "not there"})
+             "replays": "passed", "sanitizer": "passed", "recordings": "not there"})
+        self.assertEqual([step["state"] for step in stages["sanitizer"]["steps"]],
+                         ["passed", "not there"])
         words = {step["step"]: step for step in stages["costs"]["steps"]}
         self.assertGreater(words["cudaEventRecord no timing"]["ns"], 0)
         self.assertGreater(words["costs.txt predicts"]["predicted_ns_per_event"], 0)

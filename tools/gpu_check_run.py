@@ -76,8 +76,9 @@ class Runner:
             return Ran(124, out, err, 0.0, "limit")
 
 
-def step_of(name, ran, good=(0,), **figures):
-    """The step that a program was: by how it ended and what it said."""
+def step_of(name, ran, good=(0,), may_refuse=lambda code: True):
+    """The step that a program was: by how it ended and, where that may mean that the
+    machine refused it, by what it said."""
     if ran is None:
         return Step(name, NO_TIME)
     if ran.timed_out == "deadline":
@@ -86,12 +87,12 @@ def step_of(name, ran, good=(0,), **figures):
         return Step(name, FAILED, f"it ran past its limit: {ran.last_words()}",
                     ran.seconds)
     if ran.code in good:
-        return Step(name, PASSED, "", ran.seconds, **figures)
+        return Step(name, PASSED, "", ran.seconds)
     if ran.code == 127:
         return Step(name, NOT_THERE, ran.last_words(), ran.seconds)
     if ran.code == 77:
         return Step(name, REFUSED, ran.last_words(), ran.seconds)
     refusal = REFUSALS.search(ran.all)
-    if refusal:
+    if refusal and may_refuse(ran.code):
         return Step(name, REFUSED, refusal.group(), ran.seconds)
     return Step(name, FAILED, ran.last_words(), ran.seconds)

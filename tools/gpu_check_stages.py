@@ -22,7 +22,9 @@ TOP = os.path.dirname(TOOLS)
 LEAVES = ("pool/async", "pool/device", "async", "pool/managed", "pool/pinned")
 PROGRAMS = ("convolution", "transformer", "generation")
 PEER_RUNS = 3
-SHORT_EVENTS = 400 # of a trace for compute-sanitizer
+SHORT_EVENTS = 400  # of a trace for compute-sanitizer
+UNSUPPORTED = "Device not supported"  # as compute-sanitizer says it
+SHORT = ("--verify", "--repeat", "1", "--streams", "4")
 
 
 class Check:
@@ -135,7 +137,7 @@ def suites(check, stage):
         ran = check.runner.run(
             ["ctest", "--test-dir", check.build, "-R", f"^{name}$", "--timeout", "110",
              "--output-on-failure", "--output-junit", junit], 120)
-        step = stage.add(step_of(name, ran))
+        step = stage.add(step_of(name, ran, may_refuse=lambda code: False))
         if step.state == PASSED and junit_skipped(junit):
             step.state, step.words = REFUSED, "it skipped itself"
 
@@ -237,7 +239,7 @@ def figures_of(ran, *keys):
 def replay_step(name, ran, weir):
     if weir is None:
         return Step(name, NOT_THERE, "the command weir for this device is not built")
-    step = step_of(name, ran)
+    step = step_of(name, ran, may_refuse=lambda code: code == 2)
     if ran is not None and ran.code in (0, 1):
         step.figures.update(figures_of(ran, "ns_per_event", "held_over_live",
                                        "data_errors", "out_of_memory"))
@@ -275,16 +277,17 @@ def sanitizer(check, stage):
     run without its waits, which has to be found out."""
     program = shutil.which("compute-sanitizer")
     weir = check.weir()
-    for is_missing, words in ((check.stand_in, "the stand-in is no GPU"),
-                              (weir is None, "the command weir is not built"),
-                              (program is None, "compute-sanitizer")):
-        if is_missing:
-            missing(stage, "memcheck", words)
-            return
+    ran = check.replay(short_trace(check), "async", *SHORT)
+    if stage.add(replay_step("the replay alone", ran, weir)).state != PASSED:
+        return
+    if check.stand_in or program is None:
+        missing(stage, "memcheck", "the stand-in is no GPU" if check.stand_in else
+                "compute-sanitizer")
+        return
+    # Calls that fail are Weir's to handle; what is looked for is memory.
     command = [program, "--tool", "memcheck", "--track-stream-ordered-races", "all",
-               "--error-exitcode", "9", weir, "replay", short_trace(check),
-               "--resource", "async", "--device", "cuda:0", "--verify", "--repeat", "1",
-               "--streams", "4"]
+               "--report-api-errors", "no", "--error-exitcode", "9", weir, "replay",
+               short_trace(check), "--resource", "async", "--device", "cuda:0", *SHORT]
     ran = check.runner.run(command, 90)
     stage.add(sanitizer_step("memcheck", ran, lambda count: count == 0))
     ran = check.runner.run(command + ["--skip-wait"], 90)
@@ -295,7 +298,10 @@ def sanitizer_step(name, ran, is_wanted):
     """By the errors that it counted, whatever the program answered."""
     step = step_of(name, ran)
     count = report.parse_sanitizer(ran.all) if ran is not None else None
-    if count is None or step.state in (NO_TIME, REFUSED):
+    if count is None or step.state == NO_TIME:
+        return step
+    if UNSUPPORTED in ran.all:
+        step.state, step.words = REFUSED, UNSUPPORTED
         return step
     step.state = PASSED if is_wanted(count) else FAILED
     step.words = f"{count} errors"
@@ -332,7 +338,7 @@ def peers(check, stage):
     there = [(name, command) for name, why, command in everyone if why is None]
     for trace in check.traces()[:2]:
         best = {}
-        for turn in range(PEER_RUNS):
+        for _ in range(PEER_RUNS):
             for name, command in there:
                 ran = check.runner.run([trace if word is None else word
                                         for word in command], 60)
@@ -378,7 +384,7 @@ def recordings(check, stage):
         if stage.add(step_of(f"{program} converted", ran)).state != PASSED:
             continue
         if not check.files.room_for(name):
-            stage.add(Step(f"{program} kept", NO_TIME, "there is no room for its file"))
+            stage.add(Step(f"{program} kept", NOT_THERE, "room for its file"))
             continue
         shutil.copy(os.path.join(check.work, name), trace)
         ran = check.replay(os.path.abspath(trace), "pool/async", "--verify")
@@ -389,4 +395,4 @@ def recordings(check, stage):
 # first.
 STAGES = [("build", 10, build), ("suites", 10, suites), ("facts", 5, facts),
           ("costs", 10, costs), ("replays", 10, replays), ("sanitizer", 20, sanitizer),
-          ("peers", 20, peers), ("recordings", 20, recordings)]
+          ("recordings", 20, recordings), ("peers", 20, peers)]
