@@ -36,6 +36,14 @@ typedef struct visit {
     CUcontext before;
 } visit;
 
+/* The device first: before it, nothing is to be asked of CUDA. */
+static visit visit_begin(void)
+{
+    visit v = { .device = open_threads() };
+    v.get = find_get_current();
+    return v;
+}
+
 static void must_be_as_before(visit *v)
 {
     CUcontext now = NULL;
@@ -120,7 +128,7 @@ static void call_everything(void *argument)
 static void a_thread_without_a_context_has_none_afterwards(void **state)
 {
     (void)state;
-    visit v = { .device = open_threads(), .get = find_get_current() };
+    visit v = visit_begin();
     void *const arguments[] = { &v };
     must_ok(support_run_threads(v.device, 1, call_everything, arguments));
     close_emulated(v.device);
@@ -129,7 +137,7 @@ static void a_thread_without_a_context_has_none_afterwards(void **state)
 static void a_thread_with_a_context_has_the_same_afterwards(void **state)
 {
     (void)state;
-    visit v = { .device = open_threads(), .get = find_get_current() };
+    visit v = visit_begin();
     must_cuda(cudaSetDevice(0));
     must_cuda(cudaFree(NULL));
     v.has_context = true;
