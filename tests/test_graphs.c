@@ -102,6 +102,16 @@ static void joined_streams_are_not_asked_about(void **state)
     must_answer(WEIR_DEVICE_ERROR, weir__event_record(it.device, it.ev, NULL));
     must_equal(weir_last_error().native_code, 906);
     must_not_end(&it, it.s, 901);
+    for (int i = 0; i < 2; i++) { /* to ask of it or to wait for it is no better */
+        graph_begin(&it);
+        raw_sync_stream(it.device, NULL);
+        stage_after(&it, blocking, it.s, it.es);
+        must_answer(WEIR_DEVICE_ERROR,
+                    i == 0 ? weir__stream_sync(it.device, NULL)
+                           : weir__stream_query(it.device, NULL, &done));
+        must_equal(weir_last_error().native_code, 906);
+        must_not_end(&it, it.s, 901);
+    }
     raw_stream_end(it.device, blocking);
     stage_close(&it);
 }

@@ -73,16 +73,21 @@ bool weir__capture_has(const weir__queue *queue)
            (queue->is_legacy && next_barred(queue->device->captures) != NULL);
 }
 
+static weir_status forbid_legacy(weir__emulated *device)
+{
+    if (!legacy_spoils(device))
+        return WEIR_OK;
+    return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURE_IMPLICIT,
+                             "the legacy stream is used while a blocking stream is "
+                             "captured; that capture is spoilt");
+}
+
 weir_status weir__capture_admit(weir__queue *queue, weir__branch **taken)
 {
     *taken = queue->branch;
     if (queue->branch != NULL && queue->branch->graph->is_spoilt)
         return fail_spoilt();
-    if (queue->is_legacy && legacy_spoils(queue->device))
-        return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_CAPTURE_IMPLICIT,
-                                 "the legacy stream is used while a blocking stream is "
-                                 "captured; that capture is spoilt");
-    return WEIR_OK;
+    return queue->is_legacy ? forbid_legacy(queue->device) : WEIR_OK;
 }
 
 weir_status weir__capture_add(weir__branch *branch, const weir__work *work,
@@ -174,8 +179,11 @@ weir_status weir__capture_wait(weir__queue *queue, weir__event *event, bool *tak
 
 /* ---- what the host may not ask ---- */
 
+/* The legacy stream stands for the blocking ones too. */
 weir_status weir__capture_forbid(weir__emulated *device, weir__queue *queue)
 {
+    if (queue != NULL && queue->is_legacy)
+        return forbid_legacy(device);
     if (queue != NULL ? queue->branch == NULL : device->captures == NULL)
         return WEIR_OK;
     if (queue != NULL)
