@@ -400,6 +400,31 @@ static void declared_captures_make_graphs(void **state)
     graph_scene_end(&it);
 }
 
+/* Somebody else captures there, and Weir leaves. */
+static void closing_spares_captures(void **state)
+{
+    (void)state;
+    weir_device *device = cuda_open(0);
+    CUcontext context, popped;
+    cudaStream_t s;
+    cudaGraph_t graph;
+    weir_resource *mr;
+    must_equal(cuDevicePrimaryCtxRetain(&context, 0), 0);
+    must_equal(cuCtxPushCurrent(context), 0);
+    must_equal(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), 0);
+    must_ok(weir_resource_open(device, "pool/async", &mr));
+    give(mr, NULL, take(mr, NULL, 1000), 1000);
+    must_equal(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), 0);
+    weir_resource_unref(mr);
+    weir_device_unref(device);
+    must_equal(cudaStreamEndCapture(s, &graph), 0);
+    must_equal(cudaGraphDestroy(graph), 0);
+    must_equal(cudaStreamDestroy(s), 0);
+    must_equal(cuCtxPopCurrent(&popped), 0);
+    must_equal(cuDevicePrimaryCtxRelease(0), 0);
+    must_equal(fakes_look().retained, 0);
+}
+
 static void do_nothing(void *argument, void *const views[])
 {
     (void)argument;
@@ -452,6 +477,7 @@ int main(void)
         cmocka_unit_test(pinned_pools_are_granted_to_the_device),
         cmocka_unit_test(pools_are_of_every_memory),
         cmocka_unit_test(no_call_to_free_on_the_users_free),
+        cmocka_unit_test(closing_spares_captures),
         cmocka_unit_test(declared_captures_make_graphs),
         cmocka_unit_test(undeclared_captures_take_no_harm),
     };

@@ -267,7 +267,7 @@ static weir_status event_sync(void *device, weir_event event)
     WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, cudaEventSynchronize(event));
 }
 
-weir_status weir__cuda_device_sync(void *device)
+static weir_status device_sync(void *device)
 {
     WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, cudaDeviceSynchronize());
 }
@@ -381,7 +381,7 @@ const weir__device_ops weir__cuda_ops = {
     .event_record = event_record,
     .event_query = event_query,
     .event_sync = event_sync,
-    .device_sync = weir__cuda_device_sync,
+    .device_sync = device_sync,
     .copy = copy,
     .fill = fill,
     .launch = launch,

@@ -110,7 +110,6 @@ weir_status weir__cuda_leave_cold(weir__cuda *self, enum cudaStreamCaptureMode m
 /* ---- cuda.c and cuda_open.c ---- */
 
 extern const weir__device_ops weir__cuda_ops;
-weir_status weir__cuda_device_sync(void *device);
 void weir__cuda_properties(void *device, weir_device_properties *out);
 void weir__cuda_close(void *device);
 

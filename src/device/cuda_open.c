@@ -222,12 +222,12 @@ void weir__cuda_properties(void *device, weir_device_properties *out)
     out->memory_bytes = self->memory_bytes;
 }
 
-/* Whatever the driver answers: there is nobody left to tell. */
+/* Whatever the driver answers: there is nobody left to tell. There is no wait: others
+ * use the device too, and it would spoil every capture that goes on there. */
 void weir__cuda_close(void *device)
 {
     weir__cuda *self = device;
     if (self->context != NULL) {
-        (void)weir__cuda_device_sync(self);
         (void)weir__cuda_judge_driver(self,
                                       self->driver.context_release(self->device),
                                       "cuDevicePrimaryCtxRelease");

@@ -46,7 +46,8 @@ typedef struct weir__mempool_state {
 typedef struct weir__device_ops {
     const char *kind; /* "emulated", "cuda" */
 
-    /* The last call: waits for what runs, and frees all. */
+    /* The last call: frees all. What runs is waited for on a device that ends with it,
+     * the emulated one, and goes on where others share the device. */
     void (*close)(void *self);
     /* Fills ordinal, uuid, emulated, description, memory_bytes. */
     void (*properties)(void *self, weir_device_properties *out);
