@@ -115,6 +115,7 @@ static uint64_t fail_all(scene *it, const primitive *one, cudaError_t error,
         const weir_error told = weir_last_error();
         must_equal(told.native_code, error);
         must(strstr(told.message, "cuda:0") != NULL);
+        must(strstr(told.message, "cu") == told.message); /* the call, not ours */
         must(strstr(told.message, cudaGetErrorName(error)) != NULL);
     }
 }

@@ -42,9 +42,9 @@ WEIR_API WEIR_NODISCARD weir_status
 weir_device_open(const char *name, const weir_device_options *options,
                  weir_device **out);
 
-/* Shares `device`, and returns it. The last unref closes it: an emulated one ends, after
- * a wait on the host for work that still runs; a CUDA device is only let go of, and its
- * work goes on. Resources hold a reference each. */
+/* Shares `device`, and returns it. The last unref closes it: an emulated one ends,
+ * after a wait on the host for work that still runs; a CUDA device is only let go of,
+ * and its work goes on. Resources hold a reference each. */
 WEIR_API weir_device *weir_device_ref(weir_device *device);
 WEIR_API void         weir_device_unref(weir_device *device);
 
@@ -67,8 +67,10 @@ weir_device_get_properties(weir_device *device, weir_device_properties *out);
 WEIR_API WEIR_NODISCARD weir_status
 weir_device_memory(weir_device *device, size_t *free_bytes, size_t *total_bytes);
 
-/* Lets work of `device` touch the memory of `peer`, from now on. NOT_SUPPORTED: the two
- * cannot reach each other. Asking twice does nothing. */
+/* Lets work of `device` touch the memory of `peer`, from now on; on CUDA devices, not
+ * that of the driver's pools (weir/async.h), each of which has its own say
+ * (cudaMemPoolSetAccess). NOT_SUPPORTED: the two cannot reach each other. Asking twice
+ * does nothing. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_device_enable_peer(weir_device *device, weir_device *peer);
 

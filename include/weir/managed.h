@@ -1,5 +1,7 @@
 /* weir/managed.h - the leaf `managed`: memory that host and device both touch, and that
- * moves to where it is touched (cudaMallocManaged).
+ * moves to where it is touched (cudaMallocManaged). Devices without concurrent managed
+ * access (under WSL, for one) let the host touch none of it while anything runs there,
+ * have no more of it than of their own memory, and take no advice.
  *
  * What is given back is kept until it is done, as weir/leaves.h says. */
 #ifndef WEIR_MANAGED_H

@@ -177,7 +177,7 @@ static cudaError_t ask_id(weir_stream stream, uint64_t *out)
 
 static weir_status stream_get_id(void *device, weir_stream stream, uint64_t *out)
 {
-    WEIR__CUDA_DO(device, WEIR__CUDA_WORK, ask_id(stream, out));
+    WEIR__CUDA_DO_AS(device, WEIR__CUDA_WORK, ask_id(stream, out), "cudaStreamGetId");
 }
 
 static cudaError_t ask_flags(weir_stream stream, bool *blocking)
@@ -190,7 +190,8 @@ static cudaError_t ask_flags(weir_stream stream, bool *blocking)
 
 static weir_status stream_get_flags(void *device, weir_stream stream, bool *blocking)
 {
-    WEIR__CUDA_DO(device, WEIR__CUDA_WORK, ask_flags(stream, blocking));
+    WEIR__CUDA_DO_AS(device, WEIR__CUDA_WORK, ask_flags(stream, blocking),
+                     "cudaStreamGetFlags");
 }
 
 /* A capture that has been spoilt is one until its end. Of the legacy stream the runtime
@@ -210,7 +211,8 @@ static cudaError_t ask_capturing(weir_stream stream, bool *out)
 
 static weir_status stream_is_capturing(void *device, weir_stream stream, bool *out)
 {
-    WEIR__CUDA_DO(device, WEIR__CUDA_WORK, ask_capturing(stream, out));
+    WEIR__CUDA_DO_AS(device, WEIR__CUDA_WORK, ask_capturing(stream, out),
+                     "cudaStreamIsCapturing");
 }
 
 static weir_status stream_sync(void *device, weir_stream stream)
@@ -230,7 +232,8 @@ static cudaError_t answer(cudaError_t error, bool *done)
 
 static weir_status stream_query(void *device, weir_stream stream, bool *done)
 {
-    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, answer(cudaStreamQuery(stream), done));
+    WEIR__CUDA_DO_COLD_AS(device, WEIR__CUDA_WORK,
+                          answer(cudaStreamQuery(stream), done), "cudaStreamQuery");
 }
 
 static weir_status stream_wait_event(void *device, weir_stream stream, weir_event event)
@@ -259,7 +262,8 @@ static weir_status event_record(void *device, weir_event event, weir_stream stre
 
 static weir_status event_query(void *device, weir_event event, bool *done)
 {
-    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, answer(cudaEventQuery(event), done));
+    WEIR__CUDA_DO_COLD_AS(device, WEIR__CUDA_WORK, answer(cudaEventQuery(event), done),
+                          "cudaEventQuery");
 }
 
 static weir_status event_sync(void *device, weir_event event)
@@ -354,7 +358,8 @@ static cudaError_t grant_peer(const weir__cuda *self, const weir__cuda *peer)
 
 static weir_status enable_peer(void *device, void *peer)
 {
-    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, grant_peer(device, peer));
+    WEIR__CUDA_DO_COLD_AS(device, WEIR__CUDA_WORK, grant_peer(device, peer),
+                          "cuCtxEnablePeerAccess");
 }
 
 /* ---- all of it ---- */

@@ -83,8 +83,9 @@ static cudaError_t managed_make(const weir__cuda *self, size_t bytes,
 weir_status weir__cuda_managed_malloc(void *device, size_t bytes,
                                       const weir_managed_options *options, void **out)
 {
-    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_MEMORY,
-                       managed_make(device, bytes, options, out));
+    WEIR__CUDA_DO_COLD_AS(device, WEIR__CUDA_MEMORY,
+                          managed_make(device, bytes, options, out),
+                          "cudaMallocManaged, or the advice,");
 }
 
 _Static_assert(WEIR__PINNED_PORTABLE == cudaHostAllocPortable &&
@@ -231,7 +232,8 @@ static cudaError_t pool_make(const weir__cuda *self, const weir_async_options *o
 weir_status weir__cuda_mempool_create(void *device, const weir_async_options *options,
                                       weir_mempool *out)
 {
-    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_MEMORY, pool_make(device, options, out));
+    WEIR__CUDA_DO_COLD_AS(device, WEIR__CUDA_MEMORY, pool_make(device, options, out),
+                          "cudaMemPoolCreate, or an attribute of the pool,");
 }
 
 static cudaError_t pool_default(const weir__cuda *self, weir_async_memory memory,
@@ -259,7 +261,8 @@ static cudaError_t pool_default(const weir__cuda *self, weir_async_memory memory
 weir_status weir__cuda_mempool_default(void *device, weir_async_memory memory,
                                        weir_mempool *out)
 {
-    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_MEMORY, pool_default(device, memory, out));
+    WEIR__CUDA_DO_COLD_AS(device, WEIR__CUDA_MEMORY, pool_default(device, memory, out),
+                          "cudaMemGetDefaultMemPool");
 }
 
 weir_status weir__cuda_mempool_destroy(void *device, weir_mempool pool)
@@ -300,5 +303,6 @@ static cudaError_t pool_read(weir_mempool pool, weir__mempool_state *out)
 weir_status weir__cuda_mempool_get_state(void *device, weir_mempool pool,
                                          weir__mempool_state *out)
 {
-    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_MEMORY, pool_read(pool, out));
+    WEIR__CUDA_DO_COLD_AS(device, WEIR__CUDA_MEMORY, pool_read(pool, out),
+                          "cudaMemPoolGetAttribute");
 }

@@ -89,22 +89,26 @@ weir_status weir__cuda_leave_cold(weir__cuda *self, enum cudaStreamCaptureMode m
                                   weir__cuda_call kind, cudaError_t error,
                                   const char *call);
 
-/* The whole of a primitive that is one call; `self` is the device in it. */
-#define WEIR__CUDA_DO(self, kind, call)                                          \
+/* The whole of a primitive that is one call; `self` is the device in it. Where that is
+ * made by a function of ours, `name` tells what was asked of CUDA. */
+#define WEIR__CUDA_DO(self, kind, call) WEIR__CUDA_DO_AS(self, kind, call, #call)
+#define WEIR__CUDA_DO_AS(self, kind, call, name)                                 \
     do {                                                                         \
         weir_status entered = weir__cuda_enter(self);                            \
         if (entered != WEIR_OK)                                                  \
             return entered;                                                      \
-        return weir__cuda_leave(self, kind, call, #call);                        \
+        return weir__cuda_leave(self, kind, call, name);                         \
     } while (0)
 
 #define WEIR__CUDA_DO_COLD(self, kind, call)                                     \
+    WEIR__CUDA_DO_COLD_AS(self, kind, call, #call)
+#define WEIR__CUDA_DO_COLD_AS(self, kind, call, name)                            \
     do {                                                                         \
         enum cudaStreamCaptureMode mode;                                         \
         weir_status entered = weir__cuda_enter_cold(self, &mode);                \
         if (entered != WEIR_OK)                                                  \
             return entered;                                                      \
-        return weir__cuda_leave_cold(self, mode, kind, call, #call);             \
+        return weir__cuda_leave_cold(self, mode, kind, call, name);              \
     } while (0)
 
 /* ---- cuda.c and cuda_open.c ---- */
