@@ -464,6 +464,79 @@ static void undeclared_captures_take_no_harm(void **state)
     graph_scene_end(&it);
 }
 
+/* ---- the stand-in itself ---- */
+
+/* The runtime's functions set the last error, which one call takes and another only
+ * shows; a success leaves it. */
+static void must_fail_with(cudaError_t wanted, cudaError_t error)
+{
+    int count;
+    must_equal(error, wanted);
+    must_equal(cudaPeekAtLastError(), wanted);
+    must_equal(cudaGetDeviceCount(&count), 0);
+    must_equal(cudaGetLastError(), wanted);
+    must_equal(cudaGetLastError(), 0);
+}
+
+static void nonsense_is_answered_as_cuda_does(void **state)
+{
+    (void)state;
+    static uint64_t zeros[64];
+    graph_scene it = graph_scene_begin();
+    cudaStream_t stream;
+    CUcontext popped;
+    int value;
+    must_fail_with(cudaErrorInvalidValue, cudaMalloc(NULL, 100));
+    must_fail_with(cudaErrorMemoryAllocation, cudaMalloc((void **)zeros, SIZE_MAX / 2));
+    must_fail_with(cudaErrorInvalidValue, cudaFree(zeros));
+    must_fail_with(cudaErrorInvalidValue, cudaFreeHost(zeros));
+    must_fail_with(cudaErrorInvalidValue, cudaFreeAsync(zeros, it.s));
+    must_fail_with(cudaErrorInvalidValue, cudaMemPoolDestroy((cudaMemPool_t)zeros));
+    must_fail_with(cudaErrorInvalidValue,
+                   cudaGraphLaunch((cudaGraphExec_t)zeros, it.s));
+    must_fail_with(cudaErrorInvalidValue, cudaGraphDestroy((cudaGraph_t)zeros));
+    must_fail_with(cudaErrorInvalidValue, cudaStreamCreateWithFlags(&stream, 77));
+    must_fail_with(cudaErrorInvalidMemcpyDirection,
+                   cudaMemcpyAsync(zeros, zeros + 8, 8, (enum cudaMemcpyKind)9, it.s));
+    must_fail_with(cudaErrorInvalidResourceHandle,
+                   cudaStreamSynchronize((cudaStream_t)zeros));
+    must_fail_with(cudaErrorInvalidResourceHandle,
+                   cudaEventSynchronize((cudaEvent_t)zeros));
+    must_fail_with(cudaErrorInvalidDevice,
+                   cudaDeviceGetAttribute(&value, cudaDevAttrManagedMemory, 99));
+    must_fail_with(cudaErrorIllegalState,
+                   cudaStreamEndCapture(it.s, (cudaGraph_t *)zeros));
+    must_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), 0);
+    must_equal(cudaStreamDestroy(stream), 0);
+    must_fail_with(cudaErrorInvalidResourceHandle, cudaStreamDestroy(stream));
+    must_fail_with(cudaErrorInvalidResourceHandle, cudaStreamDestroy(cudaStreamLegacy));
+    must_equal(cuCtxPushCurrent((CUcontext)zeros), CUDA_ERROR_INVALID_CONTEXT);
+    must_equal(cuCtxPopCurrent(&popped), 0);
+    must_equal(cuCtxPopCurrent(NULL), CUDA_ERROR_INVALID_CONTEXT);
+    must_equal(cuCtxPushCurrent(popped), 0);
+    must_equal(cuDevicePrimaryCtxRelease(7), CUDA_ERROR_INVALID_CONTEXT);
+    must_equal(cudaGetLastError(), 0); /* the driver's are not the runtime's */
+    graph_scene_end(&it);
+}
+
+/* What tests claim that Weir never does is noticed. */
+static void a_context_made_by_the_way_is_noticed(void **state)
+{
+    (void)state;
+    void *ptr;
+    fakes_reset();
+    must_equal(cudaMalloc(&ptr, 1000), 0);
+    must_equal(fakes_look().implicit, 1);
+    must_equal(fakes_look().retained, 1);
+    must_equal(cudaFree(ptr), 0);
+    must_equal(cudaSetDevice(2), 0);
+    must_equal(fakes_look().set_devices, 1);
+    must_equal(fakes_look().retained, 2);
+    fakes_reset();
+    must_equal(fakes_look().retained, 0);
+    must_equal(fakes_look().pushed, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -480,6 +553,8 @@ int main(void)
         cmocka_unit_test(closing_spares_captures),
         cmocka_unit_test(declared_captures_make_graphs),
         cmocka_unit_test(undeclared_captures_take_no_harm),
+        cmocka_unit_test(nonsense_is_answered_as_cuda_does),
+        cmocka_unit_test(a_context_made_by_the_way_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,9 @@
  * allocations on this thread are the driver's: they neither fail nor count. The end
  * notes the thread's last error.
  *
- * The stand-in's own lock is a leaf, never held over a call into the emulated device:
- * there a stepped run may change threads. */
+ * The stand-in's own locks are leaves, not held over a call into the emulated device
+ * but to open one: in all others a stepped run may change threads. A device is closed
+ * while no other thread uses it, as with the real one. */
 #ifndef WEIR_TESTS_FAKES_INTERNAL_H
 #define WEIR_TESTS_FAKES_INTERNAL_H
 
