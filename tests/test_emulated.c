@@ -420,6 +420,16 @@ static void peers_need_to_be_enabled(void **state)
     must_ok(weir__device_sync(one));
     must_equal(got, 42);
 
+    /* Of a pool of the device's own that is not enough. */
+    weir_mempool pool;
+    void *pooled;
+    must_ok(weir__mempool_default(two, WEIR_ASYNC_DEVICE, &pool));
+    must_ok(weir__mempool_malloc(two, pool, NULL, 100, &pooled));
+    must_answer(WEIR_DEVICE_ERROR, weir__copy(one, NULL, here, pooled, 100));
+    must_equal(weir_last_error().native_code, 700);
+    must_ok(weir__fill(two, NULL, pooled, 1, 100));
+    must_ok(weir__mempool_free(two, NULL, pooled));
+
     end_memory(two, there);
     must_answer(WEIR_DEVICE_ERROR, weir__copy(one, NULL, here, there, 100));
     close_emulated(two);

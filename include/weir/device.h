@@ -67,9 +67,9 @@ weir_device_get_properties(weir_device *device, weir_device_properties *out);
 WEIR_API WEIR_NODISCARD weir_status
 weir_device_memory(weir_device *device, size_t *free_bytes, size_t *total_bytes);
 
-/* Lets work of `device` touch the memory of `peer`, from now on; on CUDA devices, not
- * that of the driver's pools (weir/async.h), each of which has its own say
- * (cudaMemPoolSetAccess). NOT_SUPPORTED: the two cannot reach each other. Asking twice
+/* Lets work of `device` touch the memory of `peer`, from now on; but not that of
+ * its own pools (weir/async.h), each of which has its own say (cudaMemPoolSetAccess).
+ * NOT_SUPPORTED: the two cannot reach each other. Asking twice
  * does nothing. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_device_enable_peer(weir_device *device, weir_device *peer);

@@ -26,7 +26,9 @@ typedef struct weir_pinned_options {
 #define WEIR_PINNED_OPTIONS_INIT                                                 \
     { sizeof(weir_pinned_options), false, false, false, 0 }
 
-/* Creates the leaf. `options` may be null. Alignment up to 4096.
+/* Creates the leaf. `options` may be null. Alignment up to 4096. Where the device
+ * cannot reach memory of one node at the host's address, the first allocation answers
+ * NOT_SUPPORTED.
  *
  *   NOT_SUPPORTED      the host has no such node, or lets nobody bind memory to it
  *   INVALID_ARGUMENT   the options have no meaning

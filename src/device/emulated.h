@@ -53,6 +53,7 @@ typedef struct weir__block {
     uintptr_t ptr;
     size_t bytes;
     bool is_free;
+    bool is_pooled; /* by one of the device's own pools: no peer reaches it */
     uint64_t priority;
     size_t largest_free; /* in this subtree; 0: none */
     struct weir__block *left;
@@ -102,7 +103,8 @@ typedef struct weir__peer {
 weir_status weir__arena_open(int32_t ordinal, size_t bytes, weir__arena **out);
 /* The device closes: nothing in it can be reached any more. */
 void weir__arena_close(weir__arena *arena);
-weir_status weir__arena_malloc(weir__arena *arena, size_t bytes, void **out);
+weir_status weir__arena_malloc(weir__arena *arena, size_t bytes, bool is_pooled,
+                               void **out);
 /* *bytes: how many it had. */
 weir_status weir__arena_free(weir__arena *arena, void *ptr, size_t *bytes);
 size_t weir__arena_free_bytes(weir__arena *arena);

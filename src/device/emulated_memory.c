@@ -139,7 +139,8 @@ static weir_status fail_full(weir__arena *arena, size_t bytes, size_t free_bytes
                              (int)arena->ordinal, bytes, free_bytes, arena->bytes);
 }
 
-weir_status weir__arena_malloc(weir__arena *arena, size_t bytes, void **out)
+weir_status weir__arena_malloc(weir__arena *arena, size_t bytes, bool is_pooled,
+                               void **out)
 {
     if (bytes > arena->bytes)
         return fail_full(arena, bytes, weir__arena_free_bytes(arena));
@@ -151,8 +152,10 @@ weir_status weir__arena_malloc(weir__arena *arena, size_t bytes, void **out)
     weir__mutex_lock(&memory_lock);
     weir__block *block = weir__blocks_first_fit(&arena->blocks, rounded);
     size_t free_bytes = arena->free_bytes;
-    if (block != NULL)
+    if (block != NULL) {
         block_take(arena, block, rounded, rest);
+        block->is_pooled = is_pooled;
+    }
     weir__mutex_unlock(&memory_lock);
 
     if (block == NULL) {
@@ -255,11 +258,21 @@ static bool may_reach(const weir__emulated *device, const weir__arena *arena)
     return false;
 }
 
-static bool is_out(weir__arena *arena, uintptr_t ptr, size_t bytes)
+/* The block that is out and has all of the bytes, or null. */
+static weir__block *find_out(weir__arena *arena, uintptr_t ptr, size_t bytes)
 {
     weir__block *block = weir__blocks_at_or_below(&arena->blocks, ptr);
-    return block != NULL && !block->is_free && ptr - block->ptr <= block->bytes &&
-           bytes <= block->bytes - (ptr - block->ptr);
+    bool has = block != NULL && !block->is_free && ptr - block->ptr <= block->bytes &&
+               bytes <= block->bytes - (ptr - block->ptr);
+    return has ? block : NULL;
+}
+
+static weir_status fail_pooled(const weir__emulated *device, const void *ptr)
+{
+    return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_BAD_ADDRESS,
+                             "%p is of another device's pool, which device %d cannot "
+                             "reach: enabling a peer does not do for that", ptr,
+                             (int)device->ordinal);
 }
 
 weir_status weir__memory_view(weir__emulated *device, const void *ptr, size_t bytes,
@@ -273,7 +286,9 @@ weir_status weir__memory_view(weir__emulated *device, const void *ptr, size_t by
     weir__mutex_lock(&memory_lock);
     weir__arena *arena = arena_of(address, bytes);
     bool reachable = arena == NULL || may_reach(device, arena);
-    bool out_now = arena == NULL || is_out(arena, address, bytes);
+    const weir__block *block = arena != NULL ? find_out(arena, address, bytes) : NULL;
+    bool out_now = arena == NULL || block != NULL;
+    bool pooled = block != NULL && arena != device->arena && block->is_pooled;
     int ordinal = arena == NULL ? 0 : (int)arena->ordinal;
     *out = (void *)address;
     if (arena != NULL && out_now) /* else it may begin in front of the arena */
@@ -289,7 +304,7 @@ weir_status weir__memory_view(weir__emulated *device, const void *ptr, size_t by
         return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_BAD_ADDRESS,
                                  "%zu bytes at %p are not inside one allocation of "
                                  "emulated device %d", bytes, ptr, ordinal);
-    return WEIR_OK;
+    return pooled ? fail_pooled(device, ptr) : WEIR_OK;
 }
 
 weir_status weir__memory_enable_peer(weir__emulated *device, weir__arena *arena)
@@ -328,7 +343,7 @@ weir_status weir__emulated_malloc(void *device, size_t bytes, void **out)
     weir__emulated *self = device;
     weir_status status = weir__emulated_begin(self, WEIR__CALL_malloc);
     if (status == WEIR_OK)
-        status = weir__arena_malloc(self->arena, bytes, out);
+        status = weir__arena_malloc(self->arena, bytes, false, out);
     if (status == WEIR_OK)
         weir__cost_bytes(self, WEIR__CALL_malloc, bytes);
     if (status == WEIR_OK && self->ledger != NULL)

@@ -112,7 +112,7 @@ weir_status weir__pool_memory_draw(weir__emulated *device, weir_async_memory mem
                                    size_t bytes, void **out)
 {
     weir_status status = memory == WEIR_ASYNC_DEVICE
-                             ? weir__arena_malloc(device->arena, bytes, out)
+                             ? weir__arena_malloc(device->arena, bytes, true, out)
                              : weir__host_memory_make(device, WEIR__HOST_POOL, bytes,
                                                       PAGE, out);
     if (status != WEIR_OK)
