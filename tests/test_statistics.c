@@ -161,7 +161,7 @@ static void check_sums(weir_device *device, uint64_t seed, int rounds)
                                .random = seed * THREADS + i };
         arguments[i] = &workers[i];
     }
-    must_ok(weir_emulated_run_threads(device, THREADS, work, arguments));
+    must_ok(support_run_threads(device, THREADS, work, arguments));
 
     worker sum = { .mr = mr };
     size_t most_of_one = 0;
