@@ -128,7 +128,7 @@ void support_stamps_end(void);
 
 /* True in the programs of tests/gpu: open_emulated and the rest open the first CUDA
  * device, whatever scheduler, seed and memory they ask for. It has no ledger and
- * plans no faults; stamps are its kernels. */
+ * plans no faults; stamps are its kernels, over all of a block up to 256 MiB. */
 bool support_is_gpu(void);
 
 /* weir_resource_open, which must succeed. But where a real device has no such memory:

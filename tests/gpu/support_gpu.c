@@ -121,6 +121,10 @@ bool support_may_ask_too_much(weir_resource *mr)
 
 /* ---- contents ---- */
 
+/* Host memory can take a device seconds to touch. */
+#define WHOLE_BYTES ((size_t)256 << 20)
+#define END_BYTES   ((size_t)1 << 20)
+
 /* One stamp in eight, up to 128 microseconds. */
 static weir_status delay(weir_stream stream, uint64_t key)
 {
@@ -132,14 +136,26 @@ static weir_status delay(weir_stream stream, uint64_t key)
                ? WEIR_OK : WEIR_DEVICE_ERROR;
 }
 
+typedef cudaError_t kernel(cudaStream_t stream, void *ptr, size_t bytes, uint64_t key);
+
+/* On the whole block; on one that is larger than WHOLE_BYTES on both ends. */
+static weir_status run_kernel(kernel *run, weir_stream stream, void *ptr, size_t bytes,
+                              uint64_t key)
+{
+    size_t first = bytes <= WHOLE_BYTES ? bytes : END_BYTES;
+    cudaError_t error = run(stream, ptr, first, key);
+    if (error == cudaSuccess && first != bytes)
+        error = run(stream, (char *)ptr + bytes - END_BYTES, END_BYTES, key + 1);
+    return error == cudaSuccess ? WEIR_OK : WEIR_DEVICE_ERROR;
+}
+
 weir_status try_stamp(weir_device *device, weir_stream stream, void *ptr, size_t bytes,
                       uint64_t key)
 {
     (void)device;
     weir_status status = delay(stream, key);
-    if (status == WEIR_OK && kernels_write(stream, ptr, bytes, key) != cudaSuccess)
-        status = WEIR_DEVICE_ERROR;
-    return status;
+    return status == WEIR_OK ? run_kernel(kernels_write, stream, ptr, bytes, key)
+                             : status;
 }
 
 weir_status try_check_stamp(weir_device *device, weir_stream stream, void *ptr,
@@ -147,9 +163,8 @@ weir_status try_check_stamp(weir_device *device, weir_stream stream, void *ptr,
 {
     (void)device;
     weir_status status = delay(stream, ~key);
-    if (status == WEIR_OK && kernels_check(stream, ptr, bytes, key) != cudaSuccess)
-        status = WEIR_DEVICE_ERROR;
-    return status;
+    return status == WEIR_OK ? run_kernel(kernels_check, stream, ptr, bytes, key)
+                             : status;
 }
 
 void stamp(weir_device *device, weir_stream stream, void *ptr, size_t bytes,
