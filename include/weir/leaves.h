@@ -6,7 +6,8 @@
  * device's free to wait. What is done is freed by trim, by an allocate that finds more
  * than WEIR_LEAF_KEEP_BYTES kept, and by one that would fail. If that is not enough,
  * and only then, allocate waits on the host for kept memory: these are the leaves that
- * weir/resource.h speaks of.
+ * weir/resource.h speaks of. But a CUDA device's own free waits, in practice, for all
+ * that runs on it at that moment: put a pool over a leaf where that matters.
  *
  * A block that comes back behind points of more than four streams still at work is set
  * aside, until a wait for the whole device has passed. */
