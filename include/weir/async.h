@@ -19,9 +19,9 @@
  *
  * Statistics: held_bytes is what the pool had reserved when it was asked, for others
  * too where it is shared; peak_held_bytes the most that it ever answered. Trim gives
- * back what is free; to know, it waits for all work of the device, where no capture
- * forbids that. The end of the leaf waits for nothing: the driver ends the pool once
- * what was given back is done. */
+ * back what is free, of a shared pool what others keep in it as well; to know, it waits
+ * for all work of the device, where no capture forbids that. The end of the leaf waits
+ * for nothing: the driver ends the pool once what was given back is done. */
 #ifndef WEIR_ASYNC_H
 #define WEIR_ASYNC_H
 
