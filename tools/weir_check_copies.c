@@ -30,7 +30,7 @@
 #define SAMPLES_MOST 4096
 #define PACE_EVERY 16
 
-/* One free in so many comes behind up to so many fills of the ballast. */
+/* One free in so many comes behind up to so many fills of its stream's ballast. */
 #define LAG_EVERY 16
 #define LAG_FILLS 8
 #define BALLAST_BYTES ((size_t)4 << 20)
@@ -48,7 +48,7 @@ typedef struct copies {
     uint8_t *values;         /* what each block is filled with */
     weir_resource *pinned;   /* the staging's, */
     weir_resource *leaf;     /* and the ballast's */
-    void *ballast;
+    unsigned char *ballast;  /* BALLAST_BYTES for each stream */
     pass_pace *paces;
     atomic_size_t events_done;
     pthread_mutex_t lock;    /* guards the next two */
@@ -190,7 +190,6 @@ static void block_sample(copies_lane *self, uint32_t block, const void *ptr)
     }
 }
 
-/* What the ballast holds is nobody's business: streams may fill it at once. */
 static void stream_lag(copies_lane *self, uint32_t stream)
 {
     copies *whole = self->whole;
@@ -200,7 +199,8 @@ static void stream_lag(copies_lane *self, uint32_t stream)
         return;
     for (uint64_t i = 0; i < 1 + (draw >> 8) % LAG_FILLS; i++) {
         weir_status status = weir_fill(whole->pass.device, whole->pass.streams[stream],
-                                       whole->ballast, 0, BALLAST_BYTES);
+                                       whole->ballast + stream * BALLAST_BYTES, 0,
+                                       BALLAST_BYTES);
         if (!is_put(whole, "weir_fill", status))
             return;
     }
@@ -310,6 +310,11 @@ static void check_finish(copies *self, copies_lane *lanes, check_result *out)
             self->data_errors - CHECK_FAULTS_TOLD);
 }
 
+static size_t ballast_bytes(const copies *self)
+{
+    return self->pass.stream_count * BALLAST_BYTES;
+}
+
 static void places_close(copies *self, copies_lane *lanes)
 {
     for (size_t i = 0; i < self->pass.work->lane_count; i++) {
@@ -319,7 +324,7 @@ static void places_close(copies *self, copies_lane *lanes)
     }
     if (self->ballast != NULL)
         (void)weir_deallocate(self->leaf, self->pass.streams[0], self->ballast,
-                              BALLAST_BYTES, WEIR_ALIGNMENT);
+                              ballast_bytes(self), WEIR_ALIGNMENT);
     weir_resource_unref(self->pinned);
     weir_resource_unref(self->leaf);
 }
@@ -328,13 +333,15 @@ static void places_close(copies *self, copies_lane *lanes)
 static bool places_open(copies *self, copies_lane *lanes)
 {
     weir_device *device = self->pass.device;
+    void *ballast;
 
     if (!is_put(self, "pinned", weir_pinned_create(device, NULL, &self->pinned))
         || !is_put(self, "device", weir_device_resource_create(device, &self->leaf))
         || !is_put(self, "memory for ballast",
-                   weir_allocate(self->leaf, self->pass.streams[0], BALLAST_BYTES,
-                                 WEIR_ALIGNMENT, &self->ballast)))
+                   weir_allocate(self->leaf, self->pass.streams[0], ballast_bytes(self),
+                                 WEIR_ALIGNMENT, &ballast)))
         return false;
+    self->ballast = ballast;
     for (size_t i = 0; i < self->pass.work->lane_count; i++) {
         void *staging;
         if (!is_put(self, "pinned memory",
