@@ -64,22 +64,6 @@ static bool wait_for_all(weir__async *self)
 
 /* ---- allocating ---- */
 
-/* An earlier free that failed is told once. */
-static weir_status tell_failed_free(weir__async *self)
-{
-    weir__mutex_lock(&self->lock);
-    weir_status status = self->failed_status;
-    int32_t code = self->failed_code;
-    self->failed_status = WEIR_OK;
-    weir__mutex_unlock(&self->lock);
-    if (status == WEIR_OK)
-        return WEIR_OK;
-    return weir__fail_native(status, code,
-                             "%s: the device refused to take back memory earlier; it "
-                             "is kept, and this is told once",
-                             name);
-}
-
 /* The clock of the declared capture that `stream` is in, or 0. CAPTURING: something
  * else captures it. */
 static weir_status find_capture(const weir__async *self, weir_stream stream,
@@ -227,7 +211,7 @@ static weir_status allocate(weir__async *self, weir__kept_block **slot,
                             const weir__block_record *wanted)
 {
     uint64_t birth = 0;
-    weir_status status = tell_failed_free(self);
+    weir_status status = weir__kept_tell_refusal(&self->refusal, &self->lock, name);
     if (status == WEIR_OK)
         status = find_capture(self, wanted->stream, &birth);
     if (status != WEIR_OK)
@@ -270,21 +254,11 @@ static weir_status async_allocate(void *context, weir_stream stream,
 
 /* ---- taking back ---- */
 
-/* The block at `ptr`, which nobody else can give back from now on; or null, and the
- * misuse handler has been told. */
 static weir__kept_block *begin_leaving(weir__async *self, void *ptr, size_t bytes,
                                        size_t alignment)
 {
-    weir__mutex_lock(&self->lock);
-    weir__block_record *record = weir__block_table_find(&self->table, ptr);
-    weir__block_fault fault = weir__block_judge(record, bytes, alignment);
-    if (fault.kind == 0)
-        record->state = WEIR__BLOCK_LEAVING;
-    weir__mutex_unlock(&self->lock);
-    if (fault.kind == 0)
-        return block_of(record);
-    weir__block_report(&fault, name, ptr, bytes, alignment);
-    return NULL;
+    return weir__kept_begin_leaving(&self->table, &self->lock, name, ptr, bytes,
+                                    alignment);
 }
 
 static void count_back_locked(weir__async *self, const weir__kept_block *block)

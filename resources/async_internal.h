@@ -24,8 +24,7 @@ typedef struct weir__async {
     weir__kept_block *youngest;
     size_t kept_blocks;         /* on that list */
     size_t reserved_bytes;      /* by the pool, when it was last asked */
-    weir_status failed_status;  /* of a free, not told yet; WEIR_OK: none */
-    int32_t failed_code;
+    weir__kept_refusal refusal;
     weir_resource_statistics counts;
 } weir__async;
 

@@ -130,8 +130,7 @@ void weir__async_free_block(weir__async *self, weir_stream stream,
         block->mark_count = 1;
     }
     weir__mutex_lock(&self->lock);
-    self->failed_status = status;
-    self->failed_code = code;
+    self->refusal = (weir__kept_refusal){ status, code };
     weir__block_table_reinsert(&self->table, &block->record);
     weir__async_keep_locked(self, block);
     weir__mutex_unlock(&self->lock);

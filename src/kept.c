@@ -263,3 +263,36 @@ void weir__kept_verify(const weir__kept *kept)
                    aside_bytes == kept->aside_bytes,
                "what is kept was counted wrong");
 }
+
+/* ---- giving back ---- */
+
+weir__kept_block *weir__kept_begin_leaving(weir__block_table *table, weir__mutex *lock,
+                                           const char *name, void *ptr, size_t bytes,
+                                           size_t alignment)
+{
+    weir__mutex_lock(lock);
+    weir__block_record *record = weir__block_table_find(table, ptr);
+    weir__block_fault fault = weir__block_judge(record, bytes, alignment);
+    if (fault.kind == 0)
+        record->state = WEIR__BLOCK_LEAVING;
+    weir__mutex_unlock(lock);
+    if (fault.kind == 0)
+        return (weir__kept_block *)record;
+    weir__block_report(&fault, name, ptr, bytes, alignment);
+    return NULL;
+}
+
+weir_status weir__kept_tell_refusal(weir__kept_refusal *refusal, weir__mutex *lock,
+                                    const char *name)
+{
+    weir__mutex_lock(lock);
+    weir__kept_refusal told = *refusal;
+    refusal->status = WEIR_OK;
+    weir__mutex_unlock(lock);
+    if (told.status == WEIR_OK)
+        return WEIR_OK;
+    return weir__fail_native(told.status, told.code,
+                             "%s: the device refused to take back memory earlier; it "
+                             "is kept, and this is told once",
+                             name);
+}

@@ -12,6 +12,7 @@
 
 #include "block_table.h"
 #include "stream_order.h"
+#include "sync.h"
 
 /* Marks that a block can wait for at once. */
 #define WEIR__KEPT_MARKS 4
@@ -67,6 +68,24 @@ weir__kept_block *weir__kept_next_to_ask(weir__kept *kept, uint64_t round);
 
 /* The oldest block that a wait could free: none of a capture. Or null. */
 weir__kept_block *weir__kept_oldest(weir__kept *kept, weir__order *order);
+
+/* The block at `ptr` of a resource called `name`, which nobody else can give back from
+ * now on; or null, and the misuse handler has been told. Without `lock`, which guards
+ * the table. */
+weir__kept_block *weir__kept_begin_leaving(weir__block_table *table, weir__mutex *lock,
+                                           const char *name, void *ptr, size_t bytes,
+                                           size_t alignment);
+
+/* A free that the device refused, told by the next allocate: WEIR_OK, or told
+ * already. */
+typedef struct weir__kept_refusal {
+    weir_status status;
+    int32_t code;
+} weir__kept_refusal;
+
+/* Answers the refusal, and forgets it. Without `lock`, which guards it. */
+weir_status weir__kept_tell_refusal(weir__kept_refusal *refusal, weir__mutex *lock,
+                                    const char *name);
 
 /* Takes any block, whatever it waits for; or null. */
 weir__kept_block *weir__kept_take_any(weir__kept *kept);

@@ -40,8 +40,7 @@ typedef struct leaf {
     size_t in_flight_blocks;     /* being freed, right now */
     uint64_t landed;             /* frees that have ended, one way or the other */
     uint64_t refused;            /* of these, by a device that failed */
-    weir_status failed_status;   /* of a free, not told yet; WEIR_OK: none */
-    int32_t failed_code;
+    weir__kept_refusal refusal;
     weir_resource_statistics counts; /* but for what `kept` knows */
     _Alignas(max_align_t) unsigned char options[]; /* of the kind's type */
 } leaf;
@@ -92,8 +91,7 @@ static void put_back_locked(leaf *self, weir__kept_block *block, weir_status sta
                             int32_t code)
 {
     self->refused++;
-    self->failed_status = status;
-    self->failed_code = code;
+    self->refusal = (weir__kept_refusal){ status, code };
     weir__block_table_insert(&self->table, &block->record);
     weir__kept_put(&self->kept, block);
 }
@@ -252,20 +250,9 @@ static weir_status fail_memory(leaf *self, size_t bytes)
     return weir__fail_memory(WEIR_OUT_OF_MEMORY, &report);
 }
 
-/* An earlier free that failed is told once. */
-static weir_status tell_failed_free(leaf *self)
+static weir_status tell_refusal(leaf *self)
 {
-    weir__mutex_lock(&self->lock);
-    weir_status status = self->failed_status;
-    int32_t code = self->failed_code;
-    self->failed_status = WEIR_OK;
-    weir__mutex_unlock(&self->lock);
-    if (status == WEIR_OK)
-        return WEIR_OK;
-    return weir__fail_native(status, code,
-                             "%s: the device refused to take back memory earlier; it "
-                             "is kept, and this is told once",
-                             self->kind->name);
+    return weir__kept_tell_refusal(&self->refusal, &self->lock, self->kind->name);
 }
 
 /* Draws from the device; where that has no room, frees what is done, and only then
@@ -279,7 +266,7 @@ static weir_status draw(leaf *self, size_t bytes, size_t alignment, void **out)
             return status;
         if (free_done(self) != 0 || wait_for_landing(self))
             continue;
-        status = tell_failed_free(self);
+        status = tell_refusal(self);
         if (status == WEIR_OK && could_suffice(self, bytes))
             status = wait_for_oldest(self);
         else if (status == WEIR_OK)
@@ -293,7 +280,7 @@ static weir_status draw(leaf *self, size_t bytes, size_t alignment, void **out)
 
 static weir_status prepare(leaf *self, weir_stream stream, weir__kept_block **out)
 {
-    weir_status status = tell_failed_free(self);
+    weir_status status = tell_refusal(self);
     uint64_t birth = 0;
     if (status == WEIR_OK)
         status = weir__order_clock(order_of(self), stream, &birth);
@@ -352,21 +339,11 @@ static weir_status leaf_allocate(void *context, weir_stream stream,
 
 /* ---- taking back ---- */
 
-/* The block at `ptr`, which nobody else can give back from now on; or null, and the
- * misuse handler has been told. */
 static weir__kept_block *begin_leaving(leaf *self, void *ptr, size_t bytes,
                                        size_t alignment)
 {
-    weir__mutex_lock(&self->lock);
-    weir__block_record *record = weir__block_table_find(&self->table, ptr);
-    weir__block_fault fault = weir__block_judge(record, bytes, alignment);
-    if (fault.kind == 0)
-        record->state = WEIR__BLOCK_LEAVING;
-    weir__mutex_unlock(&self->lock);
-    if (fault.kind == 0)
-        return block_of(record);
-    weir__block_report(&fault, self->kind->name, ptr, bytes, alignment);
-    return NULL;
+    return weir__kept_begin_leaving(&self->table, &self->lock, self->kind->name, ptr,
+                                    bytes, alignment);
 }
 
 /* Keeps it behind its marks; without any it is not freed before the device is

@@ -1,6 +1,6 @@
 /* test_async.c - the leaf async: whose pool it draws from, what its options do, what it
  * frees when, and what it tells. Captures and failures have their own files. */
-#include "support.h"
+#include "support_leaf.h"
 
 #include <string.h>
 
@@ -10,38 +10,6 @@
 
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
-
-typedef struct scene {
-    weir_device *device;
-    weir_resource *mr;
-    weir_stream a, b;
-} scene;
-
-/* Without a spec there is no resource yet. */
-static scene scene_begin(uint64_t seed, const char *spec)
-{
-    scene s = { .device = open_stepped(support_seed(seed)) };
-    if (spec != NULL)
-        must_ok(weir_resource_open(s.device, spec, &s.mr));
-    s.a = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
-    s.b = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
-    return s;
-}
-
-static void scene_end(scene *s)
-{
-    weir_resource_unref(s->mr);
-    end_stream(s->device, s->a);
-    end_stream(s->device, s->b);
-    close_emulated(s->device);
-}
-
-static uint64_t stall(scene *s, weir_stream stream)
-{
-    uint64_t gate;
-    must_ok(weir_emulated_stall(s->device, stream, &gate));
-    return gate;
-}
 
 static weir__mempool_state state_of(scene *s, weir_mempool pool)
 {
@@ -311,7 +279,7 @@ static void trim_waits_for_what_it_gives_back(void **state)
     scene s = scene_begin(20, "async");
     void *x = take(s.mr, s.a, 2 * MIB), *y = take(s.mr, s.b, MIB);
     void *z = take(s.mr, s.b, MIB);
-    uint64_t gate = stall(&s, s.a);
+    uint64_t gate = scene_stall(&s, s.a);
     stamp(s.device, s.a, x, 2 * MIB, 1);
     give(s.mr, s.a, x, 2 * MIB);
     give(s.mr, s.b, y, MIB);
@@ -381,7 +349,7 @@ static void free_behind_points(size_t count)
     for (size_t i = 0; i < count; i++) {
         streams[i] = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
         must_ok(weir_stream_wait(s.device, streams[i], s.a)); /* has the block now */
-        gates[i] = stall(&s, streams[i]);
+        gates[i] = scene_stall(&s, streams[i]);
         must_ok(weir_point_here(s.device, streams[i], &points[i]));
     }
     points[count] = points[0]; /* once more */
@@ -417,7 +385,7 @@ static void memory_goes_behind_no_points_at_once(void **state)
     void *ptr = take(s.mr, s.a, MIB);
     stamp(s.device, s.a, ptr, MIB, 1);
     must_ok(weir_stream_sync(s.device, s.a));
-    uint64_t gate = stall(&s, s.a);
+    uint64_t gate = scene_stall(&s, s.a);
     must(weir_deallocate_after(s.mr, ptr, MIB, WEIR_ALIGNMENT, NULL, 0));
     ptr = take(s.mr, s.b, MIB);
     stamp(s.device, s.b, ptr, MIB, 2);

@@ -1,7 +1,7 @@
 /* test_async_captures.c - the leaf async while streams are captured: no call of the
  * driver's pools on a captured stream, the capture's memory is its own until it is
  * released, and captures that Weir was not told of go on unharmed. */
-#include "support.h"
+#include "support_leaf.h"
 
 #include <string.h>
 
@@ -9,29 +9,6 @@
 #include "weir/capture.h"
 
 #define MIB ((size_t)1 << 20)
-
-typedef struct scene {
-    weir_device *device;
-    weir_resource *mr;
-    weir_stream a, b;
-} scene;
-
-static scene scene_begin(uint64_t seed, const char *spec)
-{
-    scene s = { .device = open_stepped(support_seed(seed)) };
-    must_ok(weir_resource_open(s.device, spec, &s.mr));
-    s.a = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
-    s.b = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
-    return s;
-}
-
-static void scene_end(scene *s)
-{
-    weir_resource_unref(s->mr);
-    end_stream(s->device, s->a);
-    end_stream(s->device, s->b);
-    close_emulated(s->device);
-}
 
 static weir_capture *begin(scene *s, weir_stream stream)
 {

@@ -1,6 +1,6 @@
 /* test_async_faults.c - the leaf async on a device that fails: each kind of call it
  * makes, once and for good, a lost device, and host memory that runs out. */
-#include "support.h"
+#include "support_leaf.h"
 
 #include <string.h>
 
@@ -10,30 +10,6 @@
 #include "weir/capture.h"
 
 #define MIB ((size_t)1 << 20)
-
-typedef struct scene {
-    weir_device *device;
-    weir_resource *mr;
-    weir_stream a, b;
-} scene;
-
-static scene scene_begin(uint64_t seed, const char *spec)
-{
-    scene s = { .device = open_stepped(support_seed(seed)) };
-    if (spec != NULL)
-        must_ok(weir_resource_open(s.device, spec, &s.mr));
-    s.a = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
-    s.b = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
-    return s;
-}
-
-static void scene_end(scene *s)
-{
-    weir_resource_unref(s->mr);
-    end_stream(s->device, s->a);
-    end_stream(s->device, s->b);
-    close_emulated(s->device);
-}
 
 static void must_be_told(scene *s, weir_status status)
 {

@@ -1,7 +1,7 @@
 /* test_host_leaves.c - the leaves managed and pinned: what their memory is, which
  * options they take, and what becomes of it when a call fails. What they keep and
  * when they free it they have in common with the other leaves (test_leaves.c). */
-#include "support.h"
+#include "support_leaf.h"
 
 #include <errno.h>
 #include <string.h>
@@ -14,30 +14,6 @@
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
-
-typedef struct scene {
-    weir_device *device;
-    weir_resource *mr; /* may be null */
-    weir_stream a, b;
-} scene;
-
-static scene scene_begin(uint64_t seed, const char *spec)
-{
-    scene s = { .device = open_stepped(support_seed(seed)) };
-    if (spec != NULL)
-        must_ok(weir_resource_open(s.device, spec, &s.mr));
-    s.a = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
-    s.b = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
-    return s;
-}
-
-static void scene_end(scene *s)
-{
-    weir_resource_unref(s->mr);
-    end_stream(s->device, s->a);
-    end_stream(s->device, s->b);
-    close_emulated(s->device);
-}
 
 /* ---- what the memory is ---- */
 

@@ -1,6 +1,6 @@
 /* test_leaves.c - the leaves device, system and callback: what they keep, when they
  * free it, and what they tell. */
-#include "support.h"
+#include "support_leaf.h"
 
 #include <string.h>
 
@@ -10,41 +10,6 @@
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
 
-typedef struct scene {
-    weir_device *device;
-    weir_resource *mr;
-    weir_stream a, b;
-} scene;
-
-static scene scene_begin(uint64_t seed, const char *spec)
-{
-    scene s = { .device = open_stepped(support_seed(seed)) };
-    must_ok(weir_resource_open(s.device, spec, &s.mr));
-    s.a = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
-    s.b = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
-    return s;
-}
-
-static void scene_end(scene *s)
-{
-    weir_resource_unref(s->mr);
-    end_stream(s->device, s->a);
-    end_stream(s->device, s->b);
-    close_emulated(s->device);
-}
-
-static uint64_t stall(scene *s, weir_stream stream)
-{
-    uint64_t gate;
-    must_ok(weir_emulated_stall(s->device, stream, &gate));
-    return gate;
-}
-
-static void open_gate(scene *s, uint64_t gate)
-{
-    must_ok(weir_emulated_open_gate(s->device, gate));
-}
-
 /* ---- keeping ---- */
 
 static void leaf_keeps_what_is_in_use_until_it_is_done(void **state)
@@ -53,7 +18,7 @@ static void leaf_keeps_what_is_in_use_until_it_is_done(void **state)
     scene s = scene_begin(1, "device");
     size_t before = device_free_bytes(s.device);
     void *ptr = take(s.mr, s.a, MIB);
-    uint64_t gate = stall(&s, s.a);
+    uint64_t gate = scene_stall(&s, s.a);
     stamp(s.device, s.a, ptr, MIB, 1);
     give(s.mr, s.a, ptr, MIB);
 
@@ -64,7 +29,7 @@ static void leaf_keeps_what_is_in_use_until_it_is_done(void **state)
     must_equal(now.free_blocks, 1);
     must(device_free_bytes(s.device) < before);
 
-    open_gate(&s, gate);
+    scene_open_gate(&s, gate);
     must_equal(weir_resource_trim_sync(s.mr, 0), MIB); /* waits for the kernel */
     now = statistics_of(s.mr);
     must_equal(now.held_bytes, 0);
@@ -147,7 +112,7 @@ static void free_behind_points(size_t count)
     for (size_t i = 0; i < count; i++) {
         streams[i] = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
         must_ok(weir_stream_wait(s.device, streams[i], s.a)); /* has the block now */
-        gates[i] = stall(&s, streams[i]);
+        gates[i] = scene_stall(&s, streams[i]);
         must_ok(weir_point_here(s.device, streams[i], &points[i]));
     }
     must_ok(weir_point_here(s.device, streams[0], &points[count])); /* once more */
@@ -160,7 +125,7 @@ static void free_behind_points(size_t count)
         must_answer(WEIR_OUT_OF_MEMORY,
                     weir_allocate(s.mr, s.a, 64 * GIB, WEIR_ALIGNMENT, &none));
         must_equal(statistics_of(s.mr).kept_bytes, MIB);
-        open_gate(&s, gates[count - 1 - i]);
+        scene_open_gate(&s, gates[count - 1 - i]);
         must_ok(weir_stream_sync(s.device, streams[count - 1 - i]));
     }
     must_equal(weir_resource_trim_sync(s.mr, 0), MIB);
@@ -182,10 +147,10 @@ static void leaf_needs_no_points(void **state)
     scene s = scene_begin(12, "device");
     void *ptr = take(s.mr, s.a, MIB);
     must_ok(weir_stream_sync(s.device, s.a));
-    uint64_t gate = stall(&s, s.a);
+    uint64_t gate = scene_stall(&s, s.a);
     must(weir_deallocate_after(s.mr, ptr, MIB, WEIR_ALIGNMENT, NULL, 0));
     must_equal(weir_resource_trim_sync(s.mr, 0), MIB); /* nobody waits for a */
-    open_gate(&s, gate);
+    scene_open_gate(&s, gate);
     scene_end(&s);
 }
 
@@ -267,7 +232,7 @@ static void leaf_frees_what_is_done_before_it_waits(void **state)
     (void)state;
     scene s = scene_begin(15, "device");
     void *stalled = take(s.mr, s.a, GIB);
-    uint64_t gate = stall(&s, s.a);
+    uint64_t gate = scene_stall(&s, s.a);
     stamp(s.device, s.a, stalled, GIB, 1);
     give(s.mr, s.a, stalled, GIB);
     void *done = take(s.mr, s.b, 2 * GIB);
@@ -275,7 +240,7 @@ static void leaf_frees_what_is_done_before_it_waits(void **state)
 
     done = take(s.mr, s.b, 5 * GIB / 2); /* the gate is closed: a wait would not end */
     give(s.mr, s.b, done, 5 * GIB / 2);
-    open_gate(&s, gate);
+    scene_open_gate(&s, gate);
     scene_end(&s);
 }
 
@@ -285,7 +250,7 @@ static void leaf_tells_what_it_knows_when_out_of_memory(void **state)
     scene s = scene_begin(16, "device");
     void *out = take(s.mr, s.b, GIB), *none = &s;
     void *kept = take(s.mr, s.a, GIB);
-    uint64_t gate = stall(&s, s.a);
+    uint64_t gate = scene_stall(&s, s.a);
     give(s.mr, s.a, kept, GIB);
 
     /* Not even all that is kept would do: it does not wait for the closed gate. */
@@ -306,7 +271,7 @@ static void leaf_tells_what_it_knows_when_out_of_memory(void **state)
     must_ok(weir_allocate(s.mr, s.b, 2 * GIB, WEIR_ALIGNMENT, &kept));
     give(s.mr, s.b, kept, 2 * GIB);
     give(s.mr, s.b, out, GIB);
-    open_gate(&s, gate);
+    scene_open_gate(&s, gate);
     scene_end(&s);
 }
 
