@@ -14,24 +14,31 @@ static uint64_t pattern_word(uint64_t key, size_t offset)
     return (key ^ UINT64_C(0x5bd1e9955bd1e995)) + offset * UINT64_C(0x9e3779b97f4a7c15);
 }
 
+/* Whole words first: most of the time of most suites passes here. */
 static void part_write(unsigned char *base, size_t from, size_t to, uint64_t key)
 {
-    for (size_t at = from; at < to; at += 8) {
+    size_t at = from;
+    for (; to - at >= 8; at += 8) {
         uint64_t word = pattern_word(key, at);
-        memcpy(base + at, &word, to - at < 8 ? to - at : 8);
+        memcpy(base + at, &word, 8);
     }
+    uint64_t word = pattern_word(key, at);
+    memcpy(base + at, &word, to - at);
 }
 
 /* The offset of the first wrong word, or `to`. */
 static size_t part_compare(const unsigned char *base, size_t from, size_t to,
                             uint64_t key)
 {
-    for (size_t at = from; at < to; at += 8) {
-        uint64_t word = pattern_word(key, at);
-        if (memcmp(base + at, &word, to - at < 8 ? to - at : 8) != 0)
+    size_t at = from;
+    for (; to - at >= 8; at += 8) {
+        uint64_t found;
+        memcpy(&found, base + at, 8);
+        if (found != pattern_word(key, at))
             return at;
     }
-    return to;
+    uint64_t word = pattern_word(key, at);
+    return memcmp(base + at, &word, to - at) != 0 ? at : to;
 }
 
 /* The next part of a block that carries the pattern, from *from on: writes its ends,
