@@ -196,11 +196,15 @@ static void kernel_merge(void *argument, void *const views[])
     uint64_t bytes = 0;
     while (at_a < it->a_bytes || at_b < it->b_bytes) {
         entry x = { 0, 0 }, y = { 0, 0 };
-        if (at_a < it->a_bytes)
+        const char *from_x = NULL, *from_y = NULL; /* an empty run has no view */
+        if (at_a < it->a_bytes) {
             x = entry_at(a, at_a);
-        if (at_b < it->b_bytes)
+            from_x = a + at_a + sizeof x;
+        }
+        if (at_b < it->b_bytes) {
             y = entry_at(b, at_b);
-        const char *from_x = a + at_a + sizeof x, *from_y = b + at_b + sizeof y;
+            from_y = b + at_b + sizeof y;
+        }
         int order = x.count == 0   ? 1
                     : y.count == 0 ? -1
                                    : compare(from_x, x.length, from_y, y.length);
