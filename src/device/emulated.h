@@ -434,8 +434,9 @@ weir_status weir__emulated_fill(void *device, weir_stream stream, void *ptr,
 weir_status weir__emulated_launch(void *device, weir_stream stream,
                                   weir_emulated_kernel kernel, void *argument,
                                   const weir_emulated_range *ranges, size_t count);
-weir_status weir__gate_put(weir__emulated *device, weir_stream stream, uint64_t *gate);
-weir_status weir__gate_open(weir__emulated *device, uint64_t gate);
+weir_status weir__emulated_gate_put(weir__emulated *device, weir_stream stream,
+                                    uint64_t *gate);
+weir_status weir__emulated_gate_open(weir__emulated *device, uint64_t gate);
 /* Runs it; not of its queue any more, or the queue's first. */
 void weir__work_run(const weir__work *work);
 

@@ -67,7 +67,7 @@ weir_status weir_emulated_stall(weir_device *device, weir_stream stream, uint64_
         return status;
     status = weir__emulated_begin_unplanned(self);
     if (status == WEIR_OK)
-        status = weir__gate_put(self, weir__stream_of(stream), gate);
+        status = weir__emulated_gate_put(self, weir__stream_of(stream), gate);
     weir__mutex_unlock(&self->lock);
     return status;
 }
@@ -79,7 +79,7 @@ weir_status weir_emulated_open_gate(weir_device *device, uint64_t gate)
     if (status != WEIR_OK)
         return status;
     weir__mutex_lock(&self->lock);
-    status = weir__gate_open(self, gate);
+    status = weir__emulated_gate_open(self, gate);
     weir__mutex_unlock(&self->lock);
     return status;
 }

@@ -162,7 +162,8 @@ weir_status weir__emulated_launch(void *device, weir_stream stream,
 
 /* ---- gates ---- */
 
-weir_status weir__gate_put(weir__emulated *device, weir_stream stream, uint64_t *gate)
+weir_status weir__emulated_gate_put(weir__emulated *device, weir_stream stream,
+                                    uint64_t *gate)
 {
     ranges none = { .count = 0 };
     weir__queue *queue;
@@ -181,7 +182,7 @@ weir_status weir__gate_put(weir__emulated *device, weir_stream stream, uint64_t 
     return WEIR_OK;
 }
 
-weir_status weir__gate_open(weir__emulated *device, uint64_t gate)
+weir_status weir__emulated_gate_open(weir__emulated *device, uint64_t gate)
 {
     if (gate == 0 || gate > device->gates)
         return weir__fail(WEIR_NOT_FOUND, "there is no gate %llu",
