@@ -1,0 +1,98 @@
+/* gate.c - see gate.h. */
+#include "gate.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "internal.h"
+#include "sync.h"
+
+/* What a model of the memory replaces, as in gate.h. */
+#ifndef WEIR__GATE_MODEL
+#define WEIR__GATE_MEMBARRIER()  membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+#define WEIR__GATE_PAUSE(looks)  pause_after(looks)
+#endif
+
+/* A visit takes some hundred nanoseconds, unless its owner has lost its processor. */
+#define LOOKS_WITHOUT_PAUSE 100
+
+bool weir__gate_fences;
+
+/* Needed on all of the machine's processors, of which only those that run this process
+ * are disturbed. */
+static bool membarrier(int command)
+{
+    return syscall(SYS_membarrier, command, 0, 0) == 0;
+}
+
+static void register_process(void)
+{
+    weir__gate_fences = !membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+}
+
+static pthread_once_t registered = PTHREAD_ONCE_INIT;
+
+void weir__gate_init(weir__gate *gate)
+{
+    (void)pthread_once(&registered, register_process);
+    atomic_init(&gate->busy, 0);
+    atomic_init(&gate->closed, 0);
+}
+
+void weir__gate_tell_flusher(void)
+{
+    weir__baton_progress();
+}
+
+void weir__gate_close_begin(weir__gate *gate)
+{
+    WEIR__GATE_STORE(&gate->closed, 1, memory_order_seq_cst);
+}
+
+void weir__gate_barrier(void)
+{
+    if (weir__gate_fences)
+        return;
+    bool done = WEIR__GATE_MEMBARRIER();
+    WEIR_CHECK(done, "membarrier is refused to a process that has registered for it");
+}
+
+/* The owner needs the turn to get out, or is not of this run: then it needs none. */
+static void pause_after(uint32_t looks)
+{
+    if (!weir__baton_wait_for_others() && looks >= LOOKS_WITHOUT_PAUSE)
+        (void)sched_yield();
+}
+
+void weir__gate_close_wait(weir__gate *gate)
+{
+    /* Sequentially consistent where owners fence, which includes that it acquires. */
+    for (uint32_t looks = 0;
+         WEIR__GATE_LOAD(&gate->busy, memory_order_seq_cst) != 0; looks++)
+        WEIR__GATE_PAUSE(looks);
+}
+
+void weir__gate_open(weir__gate *gate)
+{
+    /* Release: what the flusher did comes before what is done inside. */
+    WEIR__GATE_STORE(&gate->closed, 0, memory_order_release);
+}
+
+bool weir__gate_is_closed(const weir__gate *gate)
+{
+    return atomic_load_explicit(&gate->closed, memory_order_relaxed) != 0;
+}
+
+#ifdef WEIR_TESTING
+void weir__gate_force_fences(bool force)
+{
+    (void)pthread_once(&registered, register_process);
+    if (force)
+        weir__gate_fences = true;
+    else
+        register_process();
+}
+#endif

@@ -1,0 +1,135 @@
+/* gate.h - a lock between one thread that passes very often, its owner, and flushers
+ * that rarely want what it guards.
+ *
+ *     owner                         flusher, under a lock of the caller's
+ *     if (weir__gate_enter(g)) {    weir__gate_close_begin(g);   of each gate
+ *         ...                       weir__gate_barrier();        once for all of them
+ *         weir__gate_leave(g);      weir__gate_close_wait(g);    of each gate
+ *     }                             ...
+ *                                   weir__gate_open(g);          of each gate
+ *
+ * The owner pays two stores and two loads: no lock, no read-modify-write, no fence.
+ * The protocol is Dekker's: each side stores its own word and then loads the other's,
+ * and never may both miss the other's store, which a processor holds back behind later
+ * loads. Only one side pays for the order, the rare one, by membarrier(2) with
+ * MEMBARRIER_CMD_PRIVATE_EXPEDITED: while it runs each thread of the process passes
+ * through a full fence somewhere.
+ *   1. The fence falls somewhere into the owner's program, behind or before its store
+ *      of busy.
+ *   2. Behind it: the store is seen by the flusher's load, which comes after the call;
+ *      the flusher waits until busy is 0 again.
+ *   3. Before it: so is the owner's load of closed, which comes later still, and the
+ *      flusher's store came before the call; the owner sees it, and is refused.
+ *
+ * Where membarrier is not to be had (an old kernel, a sandbox, an emulator) owners
+ * fence instead: their store of busy is an exchange, and all four accesses are
+ * sequentially consistent, of which never both loads can miss. That is the same for
+ * the caller, and costs the owner some ten nanoseconds.
+ *
+ * What the owner has done inside is seen by the flusher (it leaves by a release that
+ * weir__gate_close_wait acquires), and the other way round (weir__gate_open releases,
+ * weir__gate_enter acquires). The sanitizer of threads sees all of it.
+ *
+ * Inside, an owner may take locks and call the device, but not wait for what another
+ * thread does, and take no lock that a flusher holds over weir__gate_close_wait.
+ * Nothing here is for a fork's child, which is refused before it comes here. */
+#ifndef WEIR_GATE_H
+#define WEIR_GATE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A model of the memory puts its own in the place of these. */
+#ifndef WEIR__GATE_MODEL
+#define WEIR__GATE_LOAD(word, order)         atomic_load_explicit(word, order)
+#define WEIR__GATE_STORE(word, value, order) atomic_store_explicit(word, value, order)
+#define WEIR__GATE_EXCHANGE(word, value)     ((void)atomic_exchange(word, value))
+/* Keeps the compiler, and it alone, from moving accesses over it. */
+#define WEIR__GATE_KEEP_ORDER()              atomic_signal_fence(memory_order_seq_cst)
+#endif
+
+/* busy is written by the owner alone, and wants a line that no other thread writes
+ * often; closed may be on it. Both are 0 or 1. */
+typedef struct weir__gate {
+    _Atomic uint32_t busy;   /* the owner is inside, or about to look whether it may */
+    _Atomic uint32_t closed; /* owner: stay out; written by flushers, one at a time */
+} weir__gate;
+
+/* Owners fence, because membarrier was refused. Set before there is any gate. */
+extern bool weir__gate_fences __attribute__((visibility("hidden")));
+
+/* An open gate, nobody inside. Cannot fail: the process's first one asks for
+ * membarrier, and where that is refused owners fence from then on. Nothing is to be
+ * undone when a gate goes; nobody may be inside or come then. */
+void weir__gate_init(weir__gate *gate);
+
+/* For weir__gate_leave: a flusher may be waiting; tells a stepped run. */
+void weir__gate_tell_flusher(void);
+
+/* Owner only, and not while inside. True: inside until weir__gate_leave, what the gate
+ * guards is the owner's. False: a flusher has closed the gate, and the owner is not
+ * inside; who wants to know when it is open waits for the lock that flushers hold. */
+static inline bool weir__gate_enter(weir__gate *gate)
+{
+    if (weir__gate_fences) {
+        WEIR__GATE_EXCHANGE(&gate->busy, 1);
+        if (WEIR__GATE_LOAD(&gate->closed, memory_order_seq_cst) == 0)
+            return true;
+    } else {
+        /* Relaxed: it is ordered before the load by the flusher's membarrier. */
+        WEIR__GATE_STORE(&gate->busy, 1, memory_order_relaxed);
+        WEIR__GATE_KEEP_ORDER();
+        /* Acquire: what the last flusher did comes before what is done inside. */
+        if (WEIR__GATE_LOAD(&gate->closed, memory_order_acquire) == 0)
+            return true;
+    }
+    /* Release, as in weir__gate_leave: earlier visits are over for who reads this. */
+    WEIR__GATE_STORE(&gate->busy, 0, memory_order_release);
+    return false;
+}
+
+/* Owner only, inside. Once it is out a flusher may end the gate: so it looks whether
+ * there is one before. In a stepped run nobody else has the turn between the two; and
+ * elsewhere a flusher that is missed looks by itself (so relaxed will do). */
+static inline void weir__gate_leave(weir__gate *gate)
+{
+    bool closed = WEIR__GATE_LOAD(&gate->closed, memory_order_relaxed) != 0;
+    /* Release: what was done inside comes before what a flusher does. */
+    WEIR__GATE_STORE(&gate->busy, 0, memory_order_release);
+    if (closed)
+        weir__gate_tell_flusher();
+}
+
+/* Flushers of one gate take turns: the caller has a lock for that, from here to
+ * weir__gate_open. A flusher may be the gate's owner, if it is not inside. None of
+ * these can fail. A later membarrier that is refused though the first was not is no
+ * failure to go on from: the process stops with a sentence. */
+
+/* The owner is to be refused; it may be inside, and may yet come in until after
+ * weir__gate_barrier. The gate was open. */
+void weir__gate_close_begin(weir__gate *gate);
+
+/* From now on the owners of all gates that this thread has begun to close are refused.
+ * One call serves any number of them: it is what costs, some microseconds. */
+void weir__gate_barrier(void);
+
+/* Returns when the owner is not inside: then what the gate guards is the flusher's
+ * until weir__gate_open. Waits as long as the owner stays inside, by looking again and
+ * again, in a stepped run by passing its turn on. */
+void weir__gate_close_wait(weir__gate *gate);
+
+/* The owner may enter again. Also after weir__gate_close_begin alone. */
+void weir__gate_open(weir__gate *gate);
+
+/* Whether a flusher has it, by the order of the caller's own doing: exact for a flusher
+ * under its lock, and a guess for the owner. */
+bool weir__gate_is_closed(const weir__gate *gate);
+
+#ifdef WEIR_TESTING
+/* Owners fence, whatever membarrier answers; false: as it answers. While no gate is in
+ * use. */
+void weir__gate_force_fences(bool force);
+#endif
+
+#endif
