@@ -16,7 +16,9 @@
  * lock, for that may record an event. Until then the block is neither out nor free:
  * a second free of it that races with the first is found.
  *
- * Who keeps whom alive: the weir_resource around the pool holds upstream and device.
+ * Who keeps whom alive: the weir_resource around the pool holds upstream and device. It
+ * leaves it to the pool to count the blocks that are out, which happens under its lock
+ * anyway: the last unref, or after it the last block that comes back, ends both.
  * A chunk's record belongs to the pool, from drawing it to giving it back.
  */
 #include "weir/pool.h"
@@ -78,6 +80,7 @@ weir__heap_block *weir__pool_hand_out_locked(weir__request *request,
 {
     weir__pool *self = request->pool;
     WEIR_ASSERT(weir__mutex_is_mine(&self->lock), "handing out changes the heap");
+    WEIR_CHECK(!self->closing, "allocated after the last unref");
 
     weir__heap_block *block = weir__heap_hand_out(
         &self->heap, run, request->bytes, request->alignment, front, rest);
@@ -250,13 +253,16 @@ static void tell_slip(slip wrong, const void *ptr, size_t bytes, size_t alignmen
         weir__misuse(wrong.kind, ptr, bytes, "pool: %p was never allocated here", ptr);
 }
 
-static void finish_return_locked(weir__pool *self, weir__heap_block *block,
+/* True if that was the last block of a pool that nobody refers to any more: the caller
+ * ends it. Else another thread may end it as soon as the lock is given back. */
+static bool finish_return_locked(weir__pool *self, weir__heap_block *block,
                                  weir__mark mark) WEIR_REQUIRES(self->lock)
 {
     self->counts.deallocations++;
     self->counts.out_blocks--;
     self->counts.out_bytes -= block->asked_bytes;
     weir__heap_release(&self->heap, block, mark);
+    return self->closing && self->counts.out_blocks == 0;
 }
 
 static bool pool_deallocate(void *context, weir_stream stream,
@@ -276,8 +282,10 @@ static bool pool_deallocate(void *context, weir_stream stream,
      * what this thread knows, and the stream does not. */
     if (weir__thread_self()->depth > 1)
         weir__pool_note_dropped_locked(self);
-    finish_return_locked(self, block, mark);
+    bool is_over = finish_return_locked(self, block, mark);
     weir__mutex_unlock(&self->lock);
+    if (is_over)
+        weir__resource_ended(self->mr);
     return true;
 }
 
@@ -343,8 +351,10 @@ static bool pool_deallocate_after(void *context, void *ptr, size_t bytes,
                           ? weir__order_capture_mark(self->order, birth.clock,
                                                      count == 0)
                           : mark_behind_locked(self, block, points, count);
-    finish_return_locked(self, block, mark);
+    bool is_over = finish_return_locked(self, block, mark);
     weir__mutex_unlock(&self->lock);
+    if (is_over)
+        weir__resource_ended(self->mr);
     return true;
 }
 
@@ -421,6 +431,17 @@ static void pool_free(weir__pool *self)
     weir__host_free(self);
 }
 
+/* The last unref. What is on its way back counts as out until it is back. */
+static bool pool_close(void *context)
+{
+    weir__pool *self = context;
+    weir__mutex_lock(&self->lock);
+    self->closing = true;
+    bool is_over = self->counts.out_blocks == 0;
+    weir__mutex_unlock(&self->lock);
+    return is_over;
+}
+
 static void pool_destroy(void *context)
 {
     weir__pool *self = context;
@@ -447,6 +468,8 @@ static const weir_resource_ops pool_ops = {
     .find = pool_find,
     .deallocate_after = pool_deallocate_after,
 };
+
+static const weir__counting pool_counting = { .close = pool_close };
 
 static weir_status options_read(const weir_pool_options *from, weir_pool_options *out)
 {
@@ -497,9 +520,11 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
     weir__mutex_init(&self->lock, WEIR__RANK_RESOURCE);
     weir__heap_init(&self->heap);
 
-    status = weir_resource_create(&pool_ops, self, out);
+    status = weir__resource_create_counting(&pool_ops, &pool_counting, self, out);
     if (status != WEIR_OK)
         pool_free(self);
+    else
+        self->mr = *out;
     return status;
 }
 

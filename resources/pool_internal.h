@@ -11,6 +11,7 @@
 #include "weir/resource_ops.h"
 
 typedef struct weir__pool {
+    weir_resource *mr;           /* the weir_resource around this */
     weir_resource *upstream;     /* kept alive by the weir_resource around this */
     weir_device *device;
     weir__order *order;          /* the device's */
@@ -29,7 +30,8 @@ typedef struct weir__pool {
     size_t held_bytes;           /* changes with both locks held */
     bool has_dropped;            /* marks that a thread knew to be done: the ledger has
                                     what it knew, for all who take memory here */
-    weir_resource_statistics counts;
+    weir_resource_statistics counts; /* out_blocks: also those on their way back */
+    bool closing;                /* the last unref was */
 } weir__pool;
 
 #define WEIR__POOL_BARRED 8u

@@ -3,6 +3,7 @@
 #ifndef WEIR_INTERNAL_H
 #define WEIR_INTERNAL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,6 +12,15 @@
 
 struct weir__baton;
 struct weir__error_record;
+
+/* ---- what a compiler is told of hot code ---- */
+
+#define WEIR_LIKELY(condition)   __builtin_expect(!!(condition), 1)
+#define WEIR_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+/* What is rarely called: kept out of line, and away from what is called always. */
+#define WEIR_COLD   __attribute__((cold, noinline))
+/* Not to be looked up through the library's table of foreign symbols. */
+#define WEIR_HIDDEN __attribute__((visibility("hidden")))
 
 /* ---- failures ---- */
 
@@ -30,15 +40,16 @@ weir_status weir__fail_memory(weir_status status, const weir_out_of_memory *repo
 /* Tells the misuse handler. If this returns, the caller changes nothing. To be called
  * without locks. */
 void weir__misuse(weir_misuse_kind kind, const void *ptr, size_t bytes,
-                  const char *format, ...) __attribute__((format(printf, 4, 5)));
+                  const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* ---- checks ---- */
 
 /* A broken promise of our own: says so, and stops. */
 #define WEIR_CHECK(condition, words)                                             \
     ((condition) ? (void)0 : weir__check_failed(#condition, words, __FILE__, __LINE__))
-_Noreturn void weir__check_failed(const char *condition, const char *words,
-                                  const char *file, int line);
+WEIR_COLD _Noreturn void weir__check_failed(const char *condition, const char *words,
+                                            const char *file, int line);
 
 /* The same where it costs too much for a release: test and debug builds only. */
 #if defined(WEIR_TESTING) || !defined(NDEBUG)
@@ -77,11 +88,27 @@ typedef struct weir__thread {
     int32_t bare_status;               /* the last error, if `error` is null */
 } weir__thread;
 
+/* The calling thread's; for its number ask weir__thread_self. */
+extern WEIR_HIDDEN _Thread_local weir__thread weir__own_thread;
+extern WEIR_HIDDEN atomic_bool weir__forked; /* for weir__is_forked */
+
+/* Gives this thread its number. */
+WEIR_COLD void weir__thread_begin(void);
+
 /* The calling thread's; its number is set. */
-weir__thread *weir__thread_self(void);
+static inline weir__thread *weir__thread_self(void)
+{
+    if (WEIR_UNLIKELY(weir__own_thread.number == 0))
+        weir__thread_begin();
+    return &weir__own_thread;
+}
 
 /* True in the child of a fork, where there is no device. */
-bool weir__is_forked(void);
+static inline bool weir__is_forked(void)
+{
+    /* Relaxed: set once, when there is one thread. */
+    return WEIR_UNLIKELY(atomic_load_explicit(&weir__forked, memory_order_relaxed));
+}
 
 /* From the first call on, forks are noticed. */
 void weir__watch_forks(void);
@@ -89,6 +116,12 @@ void weir__watch_forks(void);
 /* What every public call that can fail begins with: refuses in a fork's child, and is
  * a place where a stepped run may change threads. */
 weir_status weir__enter(void);
+
+/* Whether weir__enter has something to do; if not, it need not be called. */
+static inline bool weir__must_enter(const weir__thread *thread)
+{
+    return WEIR_UNLIKELY(weir__is_forked() || thread->baton != NULL);
+}
 
 /* Room for `size` bytes that a caller compiled against another version has set aside
  * begins with struct_size: copies `known` bytes of `from` at most, zeroes the rest,

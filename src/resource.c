@@ -5,7 +5,8 @@
  * asked for then, and never again.
  *
  * One number counts a resource's references and its blocks that are out. It dies when
- * both are none, so that memory can come back after the last unref. A resource holds a
+ * both are none, so that memory can come back after the last unref. Some resources of
+ * our own count their blocks themselves (resource_internal.h). A resource holds a
  * reference to its upstream and to its device, and lets go of both after its own
  * destroy.
  *
@@ -22,11 +23,17 @@
 #include "stream_order.h"
 #include "sync.h"
 
+/* What every call reads comes first. */
 struct weir_resource {
     atomic_uint_least64_t counts; /* references, and blocks out in the upper half */
+    const weir__counting *counting; /* null: the core counts the blocks */
     void *self;
-    weir_resource *upstream;      /* counted; null: a leaf */
     weir_device *device;          /* counted */
+    size_t max_alignment;         /* as in the properties */
+    bool knows_blocks;            /* it knows what it never gave: it keeps records, or
+                                     counts itself */
+    bool listens;                 /* there is a ledger to tell */
+    weir_resource *upstream;      /* counted; null: a leaf */
     weir_resource_properties properties;
     weir_resource_ops ops;        /* last: it grows with later versions */
 };
@@ -67,8 +74,15 @@ void weir_resource_unref(weir_resource *mr)
         return;
     uint64_t before = atomic_fetch_sub(&mr->counts, 1);
     WEIR_CHECK((before & REFERENCES_MASK) != 0, "unreferenced too often");
-    if (before == 1)
+    if (before == 1 && (mr->counting == NULL || mr->counting->close(mr->self)))
         destroy(mr);
+}
+
+void weir__resource_ended(weir_resource *mr)
+{
+    WEIR_CHECK(mr->counting != NULL && atomic_load(&mr->counts) == 0,
+               "ended before its last unref");
+    destroy(mr);
 }
 
 static void count_out(weir_resource *mr)
@@ -157,8 +171,14 @@ static weir_status ask_properties(weir_resource *mr)
     return WEIR_OK;
 }
 
-weir_status weir_resource_create(const weir_resource_ops *ops, void *self,
-                                 weir_resource **out)
+static bool has_ledger(const weir_device *device)
+{
+    return device->ops->note_allocate != NULL && !device->emulated_options.no_ledger;
+}
+
+weir_status weir__resource_create_counting(const weir_resource_ops *ops,
+                                           const weir__counting *counting, void *self,
+                                           weir_resource **out)
 {
     if (out == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
@@ -169,7 +189,7 @@ weir_status weir_resource_create(const weir_resource_ops *ops, void *self,
     if (ops == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "a resource's operations are null");
 
-    weir_resource made = { .self = self };
+    weir_resource made = { .self = self, .counting = counting };
     status = ops_read(ops, &made.ops);
     if (status != WEIR_OK)
         return status;
@@ -188,11 +208,20 @@ weir_status weir_resource_create(const weir_resource_ops *ops, void *self,
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a resource");
     memcpy(mr, &made, sizeof made);
     atomic_init(&mr->counts, 1);
+    mr->max_alignment = made.properties.max_alignment;
+    mr->knows_blocks = made.properties.can_find || counting != NULL;
+    mr->listens = has_ledger(made.properties.device);
     mr->device = weir_device_ref(made.properties.device);
     if (mr->upstream != NULL)
         weir_resource_ref(mr->upstream);
     *out = mr;
     return WEIR_OK;
+}
+
+weir_status weir_resource_create(const weir_resource_ops *ops, void *self,
+                                 weir_resource **out)
+{
+    return weir__resource_create_counting(ops, NULL, self, out);
 }
 
 void *weir__resource_self(weir_resource *mr, const weir_resource_ops *ops)
@@ -201,12 +230,6 @@ void *weir__resource_self(weir_resource *mr, const weir_resource_ops *ops)
 }
 
 /* ---- what the ledger is told ---- */
-
-static bool ledger_listens(weir_resource *mr)
-{
-    return mr->device->ops->note_allocate != NULL &&
-           !mr->device->emulated_options.no_ledger;
-}
 
 /* Nothing runs yet of what is captured, so the stream says nothing about it. */
 static weir_stream stream_for_ledger(weir_resource *mr, weir_stream stream)
@@ -218,21 +241,18 @@ static weir_stream stream_for_ledger(weir_resource *mr, weir_stream stream)
     return weir__stream_of(stream);
 }
 
-static void tell_allocate(weir_resource *mr, weir_stream stream, void *ptr,
-                          size_t bytes)
+static WEIR_COLD void tell_allocate(weir_resource *mr, weir_stream stream, void *ptr,
+                                    size_t bytes)
 {
-    if (ledger_listens(mr))
-        mr->device->ops->note_allocate(mr->device->self, stream_for_ledger(mr, stream),
-                                       ptr, bytes);
+    mr->device->ops->note_allocate(mr->device->self, stream_for_ledger(mr, stream), ptr,
+                                   bytes);
 }
 
 /* Before the resource takes the block back, for afterwards it may be another thread's
  * already. So what the resource would refuse has to be known here. */
-static void tell_deallocate(weir_resource *mr, weir_stream stream, void *ptr,
-                            size_t bytes, size_t alignment)
+static WEIR_COLD void tell_deallocate(weir_resource *mr, weir_stream stream, void *ptr,
+                                      size_t bytes, size_t alignment)
 {
-    if (!ledger_listens(mr))
-        return;
     if (mr->properties.can_find) {
         weir_block block = { .struct_size = sizeof block };
         if (weir_resource_find(mr, ptr, &block) != WEIR_OK || block.bytes != bytes ||
@@ -245,7 +265,7 @@ static void tell_deallocate(weir_resource *mr, weir_stream stream, void *ptr,
 
 /* ---- allocation ---- */
 
-static weir_status check_alignment(weir_resource *mr, size_t alignment)
+static WEIR_COLD weir_status check_alignment(weir_resource *mr, size_t alignment)
 {
     if (!is_power_of_two(alignment))
         return weir__fail(WEIR_INVALID_ARGUMENT, "alignment %zu is no power of two",
@@ -275,8 +295,8 @@ static weir_status refuse_if_lost(weir_resource *mr)
 }
 
 /* A table made by others may answer success with an address that is none. */
-static weir_status refuse_address(weir_resource *mr, weir_stream stream, void *ptr,
-                                  size_t bytes, size_t alignment)
+static WEIR_COLD weir_status refuse_address(weir_resource *mr, weir_stream stream,
+                                            void *ptr, size_t bytes, size_t alignment)
 {
     if (ptr != NULL)
         (void)mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment);
@@ -285,34 +305,53 @@ static weir_status refuse_address(weir_resource *mr, weir_stream stream, void *p
                       mr->ops.name, bytes, ptr, alignment);
 }
 
+/* Whether a request goes to the resource. */
+static inline bool is_plain(weir_resource *mr, size_t bytes, size_t alignment)
+{
+    return mr != NULL && bytes != 0 && is_power_of_two(alignment) &&
+           alignment <= mr->max_alignment && !weir__device_is_lost(mr->device);
+}
+
+/* The answer to one that does not: zero bytes need no resource, all else is refused. */
+static WEIR_COLD weir_status answer_alone(weir_resource *mr, size_t bytes,
+                                          size_t alignment)
+{
+    if (mr == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the resource is null");
+    weir_status status = check_alignment(mr, alignment);
+    if (status != WEIR_OK || bytes == 0)
+        return status;
+    return refuse_if_lost(mr);
+}
+
 weir_status weir_allocate(weir_resource *mr, weir_stream stream,
                           size_t bytes, size_t alignment, void **out)
 {
-    if (out == NULL)
+    weir__thread *thread = &weir__own_thread;
+    weir_status status = WEIR_OK;
+    if (WEIR_UNLIKELY(out == NULL))
         return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
     *out = NULL;
-    weir_status status = enter(mr);
-    if (status != WEIR_OK)
+    if (weir__must_enter(thread))
+        status = weir__enter();
+    if (WEIR_UNLIKELY(status != WEIR_OK))
         return status;
-    status = check_alignment(mr, alignment);
-    if (status != WEIR_OK || bytes == 0)
-        return status;
-    status = refuse_if_lost(mr);
-    if (status != WEIR_OK)
-        return status;
+    if (WEIR_UNLIKELY(!is_plain(mr, bytes, alignment)))
+        return answer_alone(mr, bytes, alignment);
 
     void *ptr = NULL;
-    weir__thread *thread = weir__thread_self();
     thread->depth++;
     status = mr->ops.allocate(mr->self, stream, bytes, alignment, &ptr);
-    if (status == WEIR_OK && (ptr == NULL || (uintptr_t)ptr % alignment != 0))
+    if (WEIR_UNLIKELY(status == WEIR_OK &&
+                      (ptr == NULL || ((uintptr_t)ptr & (alignment - 1)) != 0)))
         status = refuse_address(mr, stream, ptr, bytes, alignment);
     thread->depth--;
-    if (status != WEIR_OK)
+    if (WEIR_UNLIKELY(status != WEIR_OK))
         return status;
 
-    count_out(mr);
-    if (thread->depth == 0)
+    if (mr->counting == NULL)
+        count_out(mr);
+    if (mr->listens && thread->depth == 0)
         tell_allocate(mr, stream, ptr, bytes);
     *out = ptr;
     return WEIR_OK;
@@ -342,16 +381,24 @@ weir_status weir_resource_extend(weir_resource *mr, weir_stream stream, void *pt
     thread->depth++;
     status = mr->ops.extend(mr->self, stream, ptr, bytes, alignment, new_bytes);
     thread->depth--;
-    if (status == WEIR_OK && thread->depth == 0)
+    if (status == WEIR_OK && mr->listens && thread->depth == 0)
         tell_allocate(mr, stream, (char *)ptr + bytes, new_bytes - bytes);
     return status;
 }
 
 /* ---- deallocation ---- */
 
-/* Whether such a block could be out at all; if not, tells the misuse handler. Where a
- * resource keeps records, it knows best what the matter is. */
-static bool could_be_out(weir_resource *mr, void *ptr, size_t bytes, size_t alignment)
+/* Whether such a block could be out at all. Where a resource knows its blocks, it knows
+ * best what the matter is. */
+static inline bool could_be_out(weir_resource *mr, size_t bytes, size_t alignment)
+{
+    return mr != NULL && bytes != 0 && is_power_of_two(alignment) &&
+           (mr->knows_blocks || has_blocks_out(mr));
+}
+
+/* Tells the misuse handler why not. */
+static WEIR_COLD void tell_cannot_be_out(weir_resource *mr, void *ptr, size_t bytes,
+                                         size_t alignment)
 {
     if (mr == NULL)
         weir__misuse(WEIR_MISUSE_FOREIGN_POINTER, ptr, bytes,
@@ -361,29 +408,31 @@ static bool could_be_out(weir_resource *mr, void *ptr, size_t bytes, size_t alig
                      "%s: %p comes back with %zu bytes, alignment %zu: no block has "
                      "these",
                      mr->ops.name, ptr, bytes, alignment);
-    else if (!mr->properties.can_find && !has_blocks_out(mr))
+    else
         weir__misuse(WEIR_MISUSE_FOREIGN_POINTER, ptr, bytes,
                      "%s: %p comes back, and no block is out", mr->ops.name, ptr);
-    else
-        return true;
-    return false;
 }
 
 bool weir_deallocate(weir_resource *mr, weir_stream stream,
                      void *ptr, size_t bytes, size_t alignment)
 {
-    if (ptr == NULL || weir__enter() != WEIR_OK)
+    weir__thread *thread = &weir__own_thread;
+    if (ptr == NULL)
         return true;
-    if (!could_be_out(mr, ptr, bytes, alignment))
+    if (weir__must_enter(thread) && weir__enter() != WEIR_OK)
+        return true;
+    if (WEIR_UNLIKELY(!could_be_out(mr, bytes, alignment))) {
+        tell_cannot_be_out(mr, ptr, bytes, alignment);
         return false;
+    }
 
-    weir__thread *thread = weir__thread_self();
-    if (thread->depth == 0)
+    bool counts_itself = mr->counting != NULL; /* afterwards mr may be gone */
+    if (mr->listens && thread->depth == 0)
         tell_deallocate(mr, weir__stream_of(stream), ptr, bytes, alignment);
     thread->depth++;
     bool done = mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment);
     thread->depth--;
-    if (done)
+    if (done && !counts_itself)
         count_back(mr);
     return done;
 }
@@ -406,8 +455,10 @@ bool weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t al
 {
     if (ptr == NULL || weir__enter() != WEIR_OK)
         return true;
-    if (!could_be_out(mr, ptr, bytes, alignment))
+    if (!could_be_out(mr, bytes, alignment)) {
+        tell_cannot_be_out(mr, ptr, bytes, alignment);
         return false;
+    }
     if (points == NULL && count != 0) {
         weir__misuse(WEIR_MISUSE_WRONG_STREAM, ptr, bytes,
                      "%s: %p comes back behind %zu points, and they are null",
@@ -416,7 +467,8 @@ bool weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t al
     }
 
     weir__thread *thread = weir__thread_self();
-    if (thread->depth == 0)
+    bool counts_itself = mr->counting != NULL; /* afterwards mr may be gone */
+    if (mr->listens && thread->depth == 0)
         tell_deallocate(mr, WEIR__NO_STREAM, ptr, bytes, alignment);
     thread->depth++;
     bool done = false;
@@ -428,7 +480,7 @@ bool weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t al
     else
         is_left_out = true;
     thread->depth--;
-    if (done)
+    if (done && !counts_itself)
         count_back(mr);
     return done || is_left_out;
 }
@@ -458,8 +510,10 @@ bool weir_free(weir_resource *mr, void *ptr)
 {
     if (ptr == NULL || weir__enter() != WEIR_OK)
         return true;
-    if (!could_be_out(mr, ptr, 1, 1))
+    if (!could_be_out(mr, 1, 1)) {
+        tell_cannot_be_out(mr, ptr, 1, 1);
         return false;
+    }
     weir_block block = { .struct_size = sizeof block };
     weir_status status = weir_resource_find(mr, ptr, &block);
     if (status == WEIR_OK)

@@ -1,12 +1,41 @@
-/* resource_internal.h - what a resource of the library's own may know of a
- * weir_resource besides the public headers. */
+/* resource_internal.h - what the core offers to resources of the library's own. */
 #ifndef WEIR_RESOURCE_INTERNAL_H
 #define WEIR_RESOURCE_INTERNAL_H
+
+#include <stdbool.h>
 
 #include "weir/resource_ops.h"
 
 /* The `self` of `mr` if it was made from `ops` (told by their allocate), else null. For
  * calls that make sense for one kind of resource only. */
 void *weir__resource_self(weir_resource *mr, const weir_resource_ops *ops);
+
+/* A resource that counts its blocks itself. The core then counts references only: an
+ * allocation and a deallocation change nothing that all threads share, and after
+ * ops.deallocate has returned nothing of the resource is touched, for it may be gone.
+ *
+ * Whether the last reference or the last block goes first is decided by the resource,
+ * under the lock that its count is under: close() comes once, from the thread of the
+ * last unref, sets "closing" there and answers whether a block is out; a deallocation,
+ * in the lines that count its block back, looks whether that was the last of a closing
+ * resource. Of both exactly one finds no block out, and ends the resource. A block
+ * counts as out until then, also while its deallocation is under way. Giving one back
+ * twice may find the resource gone: that is the caller's. */
+typedef struct weir__counting {
+    /* After the last unref: nothing will be allocated any more. True: no block is out,
+     * and destroy follows at once. False: weir__resource_ended is called once, by the
+     * deallocation that brings the last of them back. Called without locks. */
+    bool (*close)(void *self);
+} weir__counting;
+
+/* As weir_resource_create, for one that counts; `counting` is not copied. */
+weir_status weir__resource_create_counting(const weir_resource_ops *ops,
+                                           const weir__counting *counting, void *self,
+                                           weir_resource **out);
+
+/* The last action of ops.deallocate or deallocate_after, after a close() that answered
+ * false: destroys the resource; `mr` and its self are gone afterwards. To be called
+ * without locks. */
+void weir__resource_ended(weir_resource *mr);
 
 #endif

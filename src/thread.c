@@ -11,20 +11,18 @@
 #include "internal.h"
 #include "sync.h"
 
-static _Thread_local weir__thread this_thread;
+_Thread_local weir__thread weir__own_thread;
+atomic_bool weir__forked;
 static atomic_uint_least64_t thread_count;
-static atomic_bool forked;
 
-weir__thread *weir__thread_self(void)
+void weir__thread_begin(void)
 {
-    if (this_thread.number == 0)
-        this_thread.number = atomic_fetch_add(&thread_count, 1) + 1;
-    return &this_thread;
+    weir__own_thread.number = atomic_fetch_add(&thread_count, 1) + 1;
 }
 
 static void child_after_fork(void)
 {
-    atomic_store(&forked, true);
+    atomic_store(&weir__forked, true);
 }
 
 static void watch(void)
@@ -36,11 +34,6 @@ void weir__watch_forks(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, watch);
-}
-
-bool weir__is_forked(void)
-{
-    return atomic_load_explicit(&forked, memory_order_relaxed); /* set once, alone */
 }
 
 weir_status weir__enter(void)

@@ -6,7 +6,7 @@
 
 typedef struct race {
     scene it;
-    void *x;
+    void *x, *y;
     uint32_t accepted;
 } race;
 
@@ -105,11 +105,75 @@ static void two_threads_share_a_pool(void **state)
     explored(&self, "two streams on one pool");
 }
 
+/* ---- the end of a pool ---- */
+
+static void unrefs_the_pool(void *argument)
+{
+    race *self = argument;
+    weir_resource_unref(self->it.pool);
+}
+
+static void gives_x_back(void *argument)
+{
+    race *self = argument;
+    give(self->it.pool, self->it.a, self->x, SIZE);
+}
+
+static void gives_y_back_behind_a_point(void *argument)
+{
+    race *self = argument;
+    weir_resource *pool = self->it.pool;
+    weir_point point;
+    must_ok(weir_point_here(self->it.device, self->it.b, &point));
+    must(weir_deallocate_after(pool, self->y, SIZE, WEIR_ALIGNMENT, &point, 1));
+}
+
+/* Runs both on a pool that ends with them, in every way; afterwards nothing is held. */
+static void end_of_pool(const char *what, bool has_y, bool is_unreferenced,
+                        void (*first)(void *), void (*second)(void *))
+{
+    static explorer self;
+    self = (explorer){ 0 };
+    self.most_switches = (uint32_t)support_bound("model_pool.end_switches", 3, 4);
+    race at = { .it = scene_explored(&self) };
+    weir_resource_unref(at.it.pool);
+    do {
+        must_ok(weir_resource_open(at.it.device, "pool/device", &at.it.pool));
+        at.x = take(at.it.pool, at.it.a, SIZE);
+        at.y = has_y ? take(at.it.pool, at.it.b, SIZE) : NULL;
+        if (is_unreferenced)
+            weir_resource_unref(at.it.pool);
+        self.active = true;
+        run_both(at.it.device, first, second, &at);
+        self.active = false;
+        must_equal(device_free_bytes(at.it.device), MEMORY);
+    } while (explore_next(&self));
+    at.it.pool = NULL;
+    scene_close(&at.it);
+    explored(&self, what);
+}
+
+static void last_unref_or_last_block_ends_a_pool(void **state)
+{
+    (void)state;
+    end_of_pool("the last unref against the last free", false, false, unrefs_the_pool,
+                gives_x_back);
+}
+
+static void one_of_the_last_two_blocks_ends_a_pool(void **state)
+{
+    (void)state;
+    end_of_pool("the last two frees, after the last unref", true, true, gives_x_back,
+                gives_y_back_behind_a_point);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_of_two_frees_is_misuse),
         cmocka_unit_test(two_threads_share_a_pool),
+        cmocka_unit_test(last_unref_or_last_block_ends_a_pool),
+        cmocka_unit_test(one_of_the_last_two_blocks_ends_a_pool),
     };
     return cmocka_run_group_tests_name("threads on a pool", tests, NULL, NULL);
 }

@@ -158,11 +158,11 @@ struct weir_device {
     void *self;
     struct weir__order *order;      /* its clocks; lives as long as it does */
     atomic_bool lost;
-    atomic_uint_least64_t calls[WEIR__CALL_COUNT];
     char name[24];
     weir_device_options options;    /* as opened; .emulated points to the next */
     weir_emulated_options emulated_options; /* its costs are the next */
     weir_emulated_costs costs;
+    atomic_uint_least64_t calls[WEIR__CALL_COUNT]; /* far from what is read always */
     struct weir_device *next;       /* in the registry, guarded by its lock */
 };
 
