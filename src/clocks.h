@@ -21,6 +21,7 @@
 #ifndef WEIR_CLOCKS_H
 #define WEIR_CLOCKS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -73,7 +74,8 @@ typedef struct weir__clock {
     bool created;            /* by weir_stream_create */
     bool retired;            /* its stream must not be touched any more */
     bool retiring;           /* ... and the last event is being recorded */
-    uint64_t counter;        /* the last mark taken */
+    bool changing;           /* the listeners are being told of what comes */
+    _Atomic uint64_t counter; /* the last mark taken; also read without the lock */
     uint64_t done;           /* all marks up to here are done */
     weir__cover *covers;     /* recorded, not known done; oldest first */
     uint32_t cover_count;
@@ -95,8 +97,10 @@ typedef struct weir__clock {
 struct weir__order {
     weir_device *device;
     bool eager;
+    weir__mutex listening;   /* guards the listeners; held while they are called */
+    weir__order_listener *listeners;
     weir__mutex lock;        /* guards everything below and every clock */
-    weir__cond changed;      /* a record has ended */
+    weir__cond changed;      /* a record has ended, or the change of a clock */
     uint64_t last_id;
     uint32_t live;           /* clocks of streams that may still be used; legacy counts
                                 once it was */
@@ -122,6 +126,15 @@ struct weir__order {
 static inline bool clock_is_transient(const weir__clock *clock)
 {
     return clock->kind == WEIR__CLOCK_PER_THREAD || clock->kind == WEIR__CLOCK_UNKNOWN;
+}
+
+/* Takes a mark; under the lock. */
+static inline uint64_t clock_tick(weir__clock *clock)
+{
+    /* Relaxed: who needs more than the number reads it under the lock. */
+    uint64_t number = atomic_load_explicit(&clock->counter, memory_order_relaxed) + 1;
+    atomic_store_explicit(&clock->counter, number, memory_order_relaxed);
+    return number;
 }
 
 /* ---- clocks ---- */

@@ -1,5 +1,5 @@
-/* order_internal.h - what stream_order.c (the protocol) and order_lives.c (how
- * streams and captures begin and end) share. */
+/* order_internal.h - what stream_order.c (the protocol), order_lives.c (how streams and
+ * captures begin and end) and order_listen.c (who hears of that) share. */
 #ifndef WEIR_ORDER_INTERNAL_H
 #define WEIR_ORDER_INTERNAL_H
 
@@ -22,5 +22,15 @@ static inline bool clock_is_captured(const weir__clock *clock)
 /* The clock of a stream that needs no question to the device, or null. Under the
  * lock. */
 weir__clock *weir__find_stream(weir__order *order, weir_stream stream);
+
+/* Calls all listeners. Without locks of rank listeners and above. */
+void weir__order_tell(weir__order *order, weir_stream stream, uint64_t clock);
+
+/* A clock that is not changing does so from now on, and is not dropped until the end;
+ * under the lock, which may be given back in between. */
+void weir__clock_change_begin(weir__order *order, weir__clock *clock)
+    WEIR_REQUIRES(order->lock);
+void weir__clock_change_end(weir__order *order, weir__clock *clock)
+    WEIR_REQUIRES(order->lock);
 
 #endif

@@ -271,16 +271,25 @@ weir_status weir__order_retire(weir__order *order, weir_stream stream,
                                bool created_only)
 {
     weir__mutex_lock(&order->lock);
-    weir_status status = may_retire(weir__find_stream(order, stream), created_only);
+    weir__clock *clock = weir__find_stream(order, stream);
+    while (clock != NULL && clock->changing) {
+        weir__cond_wait(&order->changed, &order->lock);
+        clock = weir__find_stream(order, stream);
+    }
+    weir_status status = may_retire(clock, created_only);
+    if (status == WEIR_OK)
+        weir__clock_change_begin(order, clock);
     weir__mutex_unlock(&order->lock);
-    if (status == WEIR_OK && weir__refuse_capturing(order, stream) == WEIR_CAPTURING)
-        status = WEIR_CAPTURING;
     if (status != WEIR_OK)
         return status;
 
+    if (weir__refuse_capturing(order, stream) == WEIR_CAPTURING)
+        status = WEIR_CAPTURING;
+    else
+        weir__order_tell(order, stream, clock->id);
+
     weir__mutex_lock(&order->lock);
-    weir__clock *clock = weir__find_stream(order, stream);
-    status = may_retire(clock, created_only);
+    weir__clock_change_end(order, clock);
     if (status != WEIR_OK) {
         weir__mutex_unlock(&order->lock);
         return status;
@@ -374,6 +383,38 @@ static void capture_drop(weir__order *order, uint64_t id)
     weir__mutex_unlock(&order->lock);
 }
 
+/* Tells the listeners, and makes the stream of clock `id` the capture's. False: it is
+ * another's already. */
+static bool capture_attach(weir__order *order, weir_stream stream, uint64_t id,
+                           uint64_t capture_id, uint64_t adopted_id)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__clock_find(order, id);
+    while (clock != NULL && clock->changing) {
+        weir__cond_wait(&order->changed, &order->lock);
+        clock = weir__clock_find(order, id);
+    }
+    bool is_free = clock != NULL && clock->kind != WEIR__CLOCK_CAPTURE &&
+                   clock->capture == 0;
+    if (is_free)
+        weir__clock_change_begin(order, clock);
+    weir__mutex_unlock(&order->lock);
+    if (!is_free)
+        return false;
+
+    weir__order_tell(order, stream, id);
+
+    weir__mutex_lock(&order->lock);
+    weir__clock *capture = weir__clock_find(order, capture_id);
+    capture->adopted = adopted_id;
+    capture->capture = id;
+    clock->capture = capture_id;
+    order->captures++;
+    weir__clock_change_end(order, clock);
+    weir__mutex_unlock(&order->lock);
+    return true;
+}
+
 weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
                                       uint64_t *out)
 {
@@ -398,37 +439,30 @@ weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
         return status;
     }
 
-    weir__mutex_lock(&order->lock);
-    weir__clock *clock = weir__clock_find(order, id);
-    weir__clock *capture = weir__clock_find(order, capture_id);
-    bool is_free = clock != NULL && clock->kind != WEIR__CLOCK_CAPTURE &&
-                   clock->capture == 0;
-    if (is_free) {
-        capture->adopted = adopted_id;
-        capture->capture = clock->id;
-        clock->capture = capture->id;
-        order->captures++;
-        *out = capture->id;
-    } else {
-        weir__clock_drop(order, capture);
-        weir__clock_drop(order, weir__clock_find(order, adopted_id));
-        status = weir__fail(WEIR_CAPTURING, "the stream is being captured already");
+    if (!capture_attach(order, weir__stream_of(stream), id, capture_id, adopted_id)) {
+        capture_drop(order, capture_id);
+        capture_drop(order, adopted_id);
+        return weir__fail(WEIR_CAPTURING, "the stream is being captured already");
     }
-    weir__mutex_unlock(&order->lock);
-    return status;
+    *out = capture_id;
+    return WEIR_OK;
 }
 
 bool weir__order_capture_end(weir__order *order, uint64_t id)
 {
     weir__mutex_lock(&order->lock);
     weir__clock *capture = weir__clock_find(order, id);
-    weir__clock *clock = weir__clock_find(order, capture->capture);
+    uint64_t of = capture->capture;
+    weir__clock *clock = weir__clock_find(order, of);
+    weir_stream stream = capture->stream;
     if (clock != NULL) {
         clock->capture = 0;
         order->captures--;
     }
     capture->capture = 0;
     weir__mutex_unlock(&order->lock);
+    if (clock != NULL)
+        weir__order_tell(order, weir__stream_of(stream), of);
     return clock != NULL;
 }
 
@@ -466,6 +500,7 @@ weir_status weir__order_create(weir_device *device, bool eager, weir__order **ou
     memset(order, 0, sizeof *order);
     order->device = device;
     order->eager = eager;
+    weir__mutex_init(&order->listening, WEIR__RANK_LISTENERS);
     weir__mutex_init(&order->lock, WEIR__RANK_ORDER);
     weir__cond_init(&order->changed);
 
@@ -500,6 +535,7 @@ void weir__order_destroy(weir__order *order)
     weir__clocks_free(order);
     weir__cond_destroy(&order->changed);
     weir__mutex_destroy(&order->lock);
+    weir__mutex_destroy(&order->listening);
     weir__host_free(order);
 }
 

@@ -133,7 +133,7 @@ weir__mark weir__order_mark_here(weir__order *order, uint64_t id)
     weir__clock *clock = weir__clock_find(order, id);
     weir__mark mark = { WEIR__CLOCK_ASIDE, order->waits_begun + 1 };
     if (clock != NULL && !clock->released)
-        mark = (weir__mark){ id, ++clock->counter };
+        mark = (weir__mark){ id, clock_tick(clock) };
     weir__mutex_unlock(&order->lock);
     return mark;
 }
@@ -508,7 +508,7 @@ static weir_status wait_by_rule(weir__order *order, uint64_t t, uint64_t s,
 
     weir__mutex_lock(&order->lock);
     weir__clock *taker = weir__clock_find(order, t);
-    taker->counter++; /* a mark that no event covers yet */
+    (void)clock_tick(taker); /* a mark that no event covers yet */
     weir_status status = weir__record_locked(order, taker);
     const weir__cover all = { .number = number, .behind = knows };
     if (status == WEIR_OK)

@@ -137,6 +137,49 @@ weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
 bool weir__order_capture_end(weir__order *order, uint64_t id);
 void weir__order_capture_release(weir__order *order, uint64_t id, weir__mark at);
 
+/* ---- for who keeps memory per stream ---- */
+
+/* Hears, before it happens, that a known stream is retired or that a declared capture
+ * begins on a stream, and that one has ended; `clock` is the stream's own. It may take
+ * and close marks of that clock, and empties what it keeps for it: afterwards neither
+ * the clock's number nor its counter is to be relied on. A change may still be refused
+ * after that.
+ *
+ * Called by the thread that makes the change, without locks of rank miss and above, but
+ * one listener at a time: it must not listen or unlisten, begin or end captures, retire
+ * streams, or wait for a thread that does. */
+typedef struct weir__order_listener {
+    struct weir__order_listener *next;
+    void (*stream_changes)(struct weir__order_listener *self, weir_stream stream,
+                           uint64_t clock);
+} weir__order_listener;
+
+/* Until it is unlistened, `listener` belongs to the order. When unlisten returns, no
+ * call is under way in it. Both without locks of rank listeners and above. */
+void weir__order_listen(weir__order *order, weir__order_listener *listener);
+void weir__order_unlisten(weir__order *order, weir__order_listener *listener);
+
+/* Whether `stream` is one whose clock stays the same until a listener is told: a known
+ * one or the legacy stream, not in a declared capture, not about to be, not being
+ * retired, and the device not eager. (A per-thread stream takes an event with each
+ * free, and its clock may be dropped untold.) Gives its clock, and where that clock's
+ * counter can be read without a lock, also until then. May be called under a resource's
+ * lock; makes no device call. A change may begin right after the answer: who keeps
+ * something for the clock asks under the lock under which its listener empties that.
+ *
+ * How memory is freed without the order: let n be the counter, read (relaxed) at the
+ * free. Then mark n + 1 is a mark for that memory, provided that whoever lets others
+ * than the clock's own stream have it takes a mark afterwards (weir__order_mark_here),
+ * and closes as usual. For an event that covers n + 1, or a wait of the host, begins
+ * after the counter was raised above n. Work on the stream before the free is put there
+ * by calls that the driver puts in one order with that event: were one of them behind
+ * the event, the driver's own lock would have shown the raised counter to its thread,
+ * and so to whoever freed. Hence all of them are before the event. It is the reader's
+ * mistake to use a stream while another thread retires it: what it frees then may count
+ * as done when the retirement's event is, and no more than that breaks. */
+bool weir__order_steady(weir__order *order, weir_stream stream, uint64_t *clock,
+                        const _Atomic uint64_t **counter);
+
 /* For tests. */
 typedef struct weir__order_size {
     size_t clocks;  /* alive, default and captures included */

@@ -10,6 +10,7 @@
 #include "support.h"
 #include "support_explore.h"
 #include "support_scene.h"
+#include "sync.h"
 
 #define BYTES ((size_t)4096)
 
@@ -22,6 +23,11 @@ typedef struct stage {
     weir__mark mark;            /* of s, behind the write of x */
     void *y;                    /* as x, of u and behind `other` */
     weir__mark other;
+    weir__order_listener listener; /* of what is kept for s, as a cache would */
+    weir__mutex keeping;        /* guards kept */
+    uint32_t kept;
+    bool is_told;               /* a call of the listener is under way */
+    bool has_left;
 } stage;
 
 static void does_nothing(void *argument, void *const views[])
@@ -76,9 +82,10 @@ static void stage_end(stage *at)
 }
 
 /* Runs the two threads in every way they can interleave with at most so many
- * switches of one for the other (0: any number). */
-static void explore(const char *what, uint32_t most_switches, void (*prepare)(stage *),
-                    void (*first)(void *), void (*second)(void *))
+ * switches of one for the other (0: any number); then `conclude`. */
+static void explore_to(const char *what, uint32_t most_switches,
+                       void (*prepare)(stage *), void (*first)(void *),
+                       void (*second)(void *), void (*conclude)(stage *))
 {
     static explorer self;
     self = (explorer){ .most_switches = most_switches };
@@ -97,6 +104,8 @@ static void explore(const char *what, uint32_t most_switches, void (*prepare)(st
         self.active = true;
         run_both(at.device, first, second, &at);
         self.active = false;
+        if (conclude != NULL)
+            conclude(&at);
         stage_end(&at);
     } while (explore_next(&self));
     close_emulated(at.device);
@@ -104,6 +113,12 @@ static void explore(const char *what, uint32_t most_switches, void (*prepare)(st
                   (unsigned long long)self.runs,
                   most_switches ? "at most " : "more than ",
                   (unsigned)most_switches);
+}
+
+static void explore(const char *what, uint32_t most_switches, void (*prepare)(stage *),
+                    void (*first)(void *), void (*second)(void *))
+{
+    explore_to(what, most_switches, prepare, first, second, NULL);
 }
 
 static uint32_t switches(void)
@@ -251,6 +266,116 @@ static void retirement_lets_takers_end(void **state)
             lets_t_wait_and_write);
 }
 
+/* ---- what is kept per stream ---- */
+
+static stage *stage_of(weir__order_listener *listener)
+{
+    return (stage *)((char *)listener - offsetof(stage, listener));
+}
+
+static void gives_up_what_is_kept(weir__order_listener *listener, weir_stream stream,
+                                  uint64_t clock)
+{
+    stage *at = stage_of(listener);
+    must(!at->has_left);
+    must(stream == at->s && clock == at->clock_s);
+    at->is_told = true;
+    weir__mutex_lock(&at->keeping);
+    at->kept = 0;
+    weir__mutex_unlock(&at->keeping);
+    at->is_told = false;
+}
+
+static void listens(stage *at)
+{
+    at->listener.stream_changes = gives_up_what_is_kept;
+    at->kept = 0;
+    at->is_told = at->has_left = false;
+    weir__mutex_init(&at->keeping, WEIR__RANK_RESOURCE);
+    weir__order_listen(at->order, &at->listener);
+}
+
+static void leaves(void *argument)
+{
+    stage *at = argument;
+    weir__order_unlisten(at->order, &at->listener);
+    must(!at->is_told);
+    at->has_left = true;
+}
+
+/* Keeps more for s wherever that is allowed. */
+static void keeps_for_s(void *argument)
+{
+    stage *at = argument;
+    uint64_t clock;
+    const _Atomic uint64_t *counter;
+    for (int i = 0; i < 3; i++) {
+        weir__mutex_lock(&at->keeping);
+        at->kept += weir__order_steady(at->order, at->s, &clock, &counter);
+        weir__mutex_unlock(&at->keeping);
+    }
+}
+
+static void retires_s_with_nothing_kept(void *argument)
+{
+    stage *at = argument;
+    must_ok(weir_stream_retire(at->device, at->s));
+}
+
+static void nothing_stays_behind(stage *at)
+{
+    must_equal(at->kept, 0);
+    must_ok(weir__stream_destroy(at->device, at->s));
+    at->s = NULL;
+    leaves(at);
+}
+
+static void nothing_is_kept_for_what_has_retired(void **state)
+{
+    (void)state;
+    explore_to("a retirement against who keeps", switches(), listens,
+               retires_s_with_nothing_kept, keeps_for_s, nothing_stays_behind);
+}
+
+static void nobody_is_told_who_has_left(void **state)
+{
+    (void)state;
+    explore("a retirement against who leaves", 0, listens, retires_s, leaves);
+}
+
+/* Frees x as who keeps memory outside of the order does: its mark is a number that was
+ * read, and what makes a mark of it comes later. */
+static void frees_by_number_and_lets_t_wait(void *argument)
+{
+    stage *at = argument;
+    uint64_t clock;
+    const _Atomic uint64_t *counter;
+    must(weir__order_steady(at->order, at->s, &clock, &counter));
+    touch(at, at->s, WEIR_EMULATED_WRITE);
+    weir__yield();
+    at->mark = (weir__mark){ clock, *counter + 1 };
+    weir__yield();
+    (void)weir__order_mark_here(at->order, clock);
+    must_ok(weir__order_close(at->order, clock));
+    lets_t_wait_and_write(at);
+}
+
+static void marks_and_closes_s(void *argument)
+{
+    stage *at = argument;
+    for (int i = 0; i < 2; i++) {
+        (void)weir__order_mark_here(at->order, at->clock_s);
+        must_ok(weir__order_close(at->order, at->clock_s));
+    }
+}
+
+static void number_that_is_read_is_a_mark(void **state)
+{
+    (void)state;
+    explore("a free by number against other marks", switches(), NULL,
+            frees_by_number_and_lets_t_wait, marks_and_closes_s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +387,9 @@ int main(void)
         cmocka_unit_test(event_tells_what_its_stream_knew),
         cmocka_unit_test(held_event_is_not_recorded_anew),
         cmocka_unit_test(retirement_lets_takers_end),
+        cmocka_unit_test(nothing_is_kept_for_what_has_retired),
+        cmocka_unit_test(nobody_is_told_who_has_left),
+        cmocka_unit_test(number_that_is_read_is_a_mark),
     };
     return cmocka_run_group_tests_name("protocol between threads", tests, NULL, NULL);
 }
