@@ -1,0 +1,127 @@
+"""bench_plan - what tools/bench runs: cases, allocators, and the figures to reach.
+
+A key names a figure: a case of the bench programs, "CASE/tN" with N threads,
+"trace/NAME" for a trace.
+"""
+import csv
+import gzip
+import os
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+PEERS = ["tcmalloc", "jemalloc", "mimalloc", "glibc"]
+# What a program is started with; each is a process of its own.
+PROGRAMS = {name: ["bench_" + name] for name in ["null", "weir", *PEERS]}
+PROGRAMS["weir-unknown"] = ["bench_weir", "--unknown"]
+ALL = ["null", "weir", *PEERS]
+
+# In ns per pair net of the harness; of traces per event.
+TARGETS = {
+    "W1/256": 8, "W1/4K": 8, "W1/1M": 10, "W1/4Kx32": 10, "W1/1Mx32": 10,
+    "W2/1000/4096M": 40, "W2/100k/1M": 80, "W3": 20, "W4": 20,
+    "W5/100": 45, "W5/1k": 45, "W5/10k": 45, "W5/100k": 70, "W5/1M/small": 70,
+}
+TRACE_TARGET = 30
+# Of smallest pool over peak live, see bench_memory.py.
+MEMORY_TARGETS = {"W5/10k": 1.08, "W5/10k/4s": 1.07, "W5/10k/small": 1.07}
+
+WORKLOADS = ["W1/256", "W1/4K", "W1/1M", "W1/4Kx32", "W1/1Mx32", "W2/1000/4096M",
+             "W2/10k/1M", "W2/100k/1M", "W3", "W4", "W4/ring", "W5/100", "W5/1k",
+             "W5/10k", "W5/100k", "W5/10k/4s", "W5/10k/small", "W5/1M/small"]
+UNKNOWN = ["W1/4K", "W3", "W4", "W5/10k"]
+LOOKUPS = {"W5/100k": "lookup/100k", "W5/1M/small": "lookup/1M"}
+SIZES = ["size/" + size for size in ["256", "1K", "4K", "16K", "64K", "256K", "1M",
+                                     "4M", "16M", "64M"]]
+LIVE = ["W5/%s/small" % live for live in ["10", "100", "1k", "10k", "100k", "1M"]]
+LIVE_LARGE = ["W5/" + live for live in ["10", "100", "1k", "10k", "100k"]]
+
+QUICK = ["W1/4K", "W1/1Mx32", "W2/10k/1M", "W3", "W4", "W5/100", "W5/10k"]
+
+
+class Item:
+    """A figure to measure: one process per allocator and round."""
+
+    def __init__(self, key, arguments, allocators):
+        self.key, self.arguments, self.allocators = key, arguments, allocators
+
+
+def case_item(name, allocators, threads=1):
+    if threads == 1:
+        return Item(name, [name], allocators)
+    return Item(f"{name}/t{threads}", [name, "--threads", str(threads)], allocators)
+
+
+def thread_counts(cores, quick):
+    return [1, 2] if quick else sorted({1, 2, 4, 8, min(cores, 64)})
+
+
+def items_of(quick, cores, scripts):
+    items = []
+    for name in QUICK if quick else WORKLOADS:
+        unknown = ["weir-unknown"] if name in UNKNOWN else []
+        items.append(case_item(name, ALL + unknown))
+    for name in [] if quick else LOOKUPS.values():
+        items.append(case_item(name, ["null"]))
+        items.append(case_item(name.replace("lookup", "lookup-ahead"), ["null"]))
+    threads = ["W6a"] if quick else ["W6a", "W6b", "threads/shared-stream"]
+    for name in threads:
+        items += [case_item(name, ALL, n) for n in thread_counts(cores, quick)]
+    items.append(case_item("threads/freed-by-another", ALL, 2))
+    for name, path in scripts.items():
+        items.append(Item("trace/" + name, ["trace", "--script", path], ALL))
+    if not quick:
+        items += [case_item(name, ALL) for name in SIZES]
+        items += [case_item(name, ALL) for name in [*LIVE, *LIVE_LARGE]
+                  if name not in WORKLOADS]
+    return items
+
+
+# --- traces ------------------------------------------------------------------------
+
+def events_of(rows):
+    """("A", id, bytes) or ("F", id, 0), with ids that count up from 0, from either form
+    of trace; allocations that failed and blocks never seen are left out."""
+    numbers, count = {}, 0
+    for row in rows:
+        if "op" in row:
+            allocates, name, size = row["op"] == "A", row["id"], int(row["size"])
+        elif row["Action"] in ("allocate", "free"):
+            allocates = row["Action"] == "allocate"
+            name, size = row["Pointer"], int(row["Size"])
+        else:
+            continue
+        if allocates and size > 0:
+            numbers[name] = count
+            yield "A", count, size
+            count += 1
+        elif not allocates and name in numbers:
+            yield "F", numbers.pop(name), 0
+
+
+def write_script(trace, path):
+    """`trace`, gzip and CSV, as the bench programs read it."""
+    with gzip.open(trace, "rt", encoding="utf-8", newline="") as source, \
+            open(path, "w", encoding="ascii") as out:
+        for op, number, size in events_of(csv.DictReader(source)):
+            out.write(f"A {number} {size}\n" if op == "A" else f"F {number}\n")
+
+
+def traces(quick):
+    """Name to path: the project's own, and those of ../shared where that is there."""
+    found = {}
+    for folder in [os.path.join(TOP, "bench", "traces"),
+                   os.path.join(os.path.dirname(TOP), "shared", "traces")]:
+        if os.path.isdir(folder):
+            for name in sorted(os.listdir(folder)):
+                if name.endswith(".csv.gz"):
+                    found[name[:-len(".csv.gz")]] = os.path.join(folder, name)
+    return dict(list(found.items())[:1]) if quick else found
+
+
+def write_scripts(quick, folder):
+    os.makedirs(folder, exist_ok=True)
+    scripts = {}
+    for name, trace in traces(quick).items():
+        scripts[name] = os.path.join(folder, name + ".txt")
+        write_script(trace, scripts[name])
+    return scripts

@@ -1,0 +1,176 @@
+"""bench_run - runs the benchmark programs for tools/bench, and takes medians.
+
+One allocator per process; the processes of a case follow each other, and all cases are
+run in each round, so that a change of the machine's mood meets all allocators alike.
+"""
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+import bench_plan
+
+LIMIT_S = 300
+CALLS = ["event_record", "event_query", "stream_wait_event", "others"]
+
+
+class Bench:
+    """Where the programs are, what has failed, and how long each measures."""
+
+    def __init__(self, folder, seconds):
+        self.folder, self.seconds, self.failures = folder, seconds, []
+
+    def command(self, allocator, arguments):
+        program, *options = bench_plan.PROGRAMS[allocator]
+        return [os.path.join(self.folder, program), *arguments, *options]
+
+    def output(self, command, environment=None):
+        """What it printed; "" and a failure on record if it failed."""
+        words = " ".join([os.path.basename(command[0]), *command[1:]])
+        try:
+            ran = subprocess.run(command, stdin=subprocess.DEVNULL, text=True,
+                                 capture_output=True, timeout=LIMIT_S, check=False,
+                                 env=dict(os.environ, **(environment or {})))
+        except subprocess.TimeoutExpired:
+            self.fail(words, f"not done after {LIMIT_S} s")
+            return ""
+        except OSError as problem:
+            self.fail(words, problem.strerror)
+            return ""
+        if ran.returncode != 0:
+            said = ran.stderr.strip().split("\n")[-1] or f"status {ran.returncode}"
+            self.fail(words, said)
+            return ""
+        return ran.stdout
+
+    def fail(self, what, why):
+        self.failures.append(f"{what}: {why}")
+        print(f"bench: {what}: {why}", file=sys.stderr)
+
+    def json(self, command, environment=None):
+        """What it printed, or {}."""
+        text = self.output(command, environment)
+        return json.loads(text) if text else {}
+
+    def measure(self, allocator, item):
+        """One run: {"ns": per unit and thread, "calls": by kind}, or None."""
+        arguments = [*item.arguments, "--seconds", str(self.seconds)]
+        said = self.json(self.command(allocator, arguments))
+        if not said:
+            return None
+        run = said["benchmarks"][0]
+        if run.get("error_occurred"):
+            self.fail(f"{allocator} {item.key}", run["error_message"])
+            return None
+        return {"ns": run["threads"] * 1e9 / run["items_per_second"],
+                "calls": {kind: run[kind] for kind in CALLS}}
+
+
+def measure_all(bench, items, rounds, say):
+    """Key to allocator to its runs."""
+    runs = {item.key: {name: [] for name in item.allocators} for item in items}
+    for number in range(rounds):
+        for at, item in enumerate(items):
+            say(f"round {number + 1} of {rounds}: {item.key} ({at + 1}/{len(items)})")
+            for allocator in item.allocators:
+                one = bench.measure(allocator, item)
+                if one is not None:
+                    runs[item.key][allocator].append(one)
+    return runs
+
+
+def median_of(runs, harness):
+    """A figure of one allocator, `harness` the median of the null one."""
+    gross = [run["ns"] for run in runs]
+    figure = {"runs": [round(ns, 3) for ns in gross],
+              "gross": round(statistics.median(gross), 3)}
+    if harness is not None:
+        figure["net"] = round(figure["gross"] - harness, 3)
+    for kind in CALLS:
+        calls = statistics.median(run["calls"][kind] for run in runs)
+        if calls:
+            figure.setdefault("calls", {})[kind] = round(calls, 6)
+    return figure
+
+
+def figures_of(runs):
+    """Key to allocator to its figure."""
+    figures = {}
+    for key, by_name in runs.items():
+        harness = None
+        if by_name.get("null"):
+            harness = statistics.median(run["ns"] for run in by_name["null"])
+        figures[key] = {name: median_of(its, harness)
+                        for name, its in by_name.items() if its}
+    return figures
+
+
+# --- instructions ------------------------------------------------------------------
+
+COUNTED = ["W1/4K", "W5/10k"]
+
+
+def instructions_of(bench, allocator, case, say):
+    """Instructions per pair, by valgrind; None: it has failed."""
+    say(f"instructions: {case}, {allocator}")
+    programs = bench.command(allocator, [case, "--batches", "5"])
+    out = os.path.join(bench.folder, "callgrind.out")
+    command = ["valgrind", "--tool=callgrind", "--toggle-collect=bench_counted",
+               "--callgrind-out-file=" + out, *programs]
+    units = bench.json(command)
+    if not units:
+        return None
+    with open(out, encoding="utf-8", errors="replace") as file:
+        total = re.search(r"^(?:totals|summary): (\d+)", file.read(), re.MULTILINE)
+    if total is None:
+        bench.fail(f"callgrind {allocator} {case}", "no total")
+        return None
+    return int(total.group(1)) / units["units"]
+
+
+def count_instructions(bench, say):
+    return {case: {name: instructions_of(bench, name, case, say)
+                   for name in bench_plan.ALL} for case in COUNTED}
+
+
+# --- the machine -------------------------------------------------------------------
+
+PACKAGES = ["libc6", "gcc", "libbenchmark-dev", "libtcmalloc-minimal4", "libjemalloc2",
+            "libmimalloc2.0", "valgrind"]
+
+
+def said_by(command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True,
+                              cwd=bench_plan.TOP).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        text = file.read()
+    fields = {}
+    for field in ["model name", "cpu family", "model", "stepping"]:
+        found = re.search(rf"^{field}\s*:\s*(.*)$", text, re.MULTILINE)
+        fields[field] = found.group(1) if found else "?"
+    return ("{model name} (family {cpu family}, model {model}, stepping {stepping})"
+            .format(**fields))
+
+
+def machine():
+    versions = {}
+    for package in PACKAGES:
+        version = said_by(["dpkg-query", "-W", "-f", "${Version}", package])
+        versions[package] = version or "?"
+    return {"processor": processor(), "cores": len(os.sched_getaffinity(0)),
+            "kernel": platform.release(), "system": said_by(["lsb_release", "-ds"])
+            or platform.freedesktop_os_release().get("PRETTY_NAME", "?"),
+            "packages": versions, "commit": said_by(["git", "describe", "--always",
+                                                     "--dirty"]),
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "load_before": list(os.getloadavg())}

@@ -1,0 +1,148 @@
+"""bench_table - what tools/bench says: the table of figures, for a terminal and for
+bench/README.md.
+"""
+import bench_plan
+
+COLUMNS = ["null", "weir", "weir-unknown", *bench_plan.PEERS]
+
+
+def number_of(value):
+    if value is None:
+        return "-"
+    if abs(value) < 10:
+        return f"{value:.1f}"
+    return f"{value:.0f}"
+
+
+def target_of(key):
+    if key.startswith("trace/"):
+        return bench_plan.TRACE_TARGET
+    return bench_plan.TARGETS.get(key)
+
+
+def net_of(figures, key, allocator):
+    return figures.get(key, {}).get(allocator, {}).get("net")
+
+
+def calls_of(figure):
+    """Device calls per unit, as words."""
+    short = {"event_record": "record", "event_query": "query",
+             "stream_wait_event": "wait", "others": "other"}
+    return ", ".join(f"{short[kind]} {value:.2g}"
+                     for kind, value in figure.get("calls", {}).items())
+
+
+def time_rows(figures):
+    """Harness gross, everything else net of it."""
+    rows = [["workload", "harness", "target", *COLUMNS[1:], "Weir's device calls"]]
+    for key, by_name in figures.items():
+        if key.startswith(("lookup", "size/")) or "null" not in by_name:
+            continue
+        target = target_of(key)
+        cells = [number_of(net_of(figures, key, name)) for name in COLUMNS[1:]]
+        rows.append([key, number_of(by_name["null"]["gross"]),
+                     "" if target is None else str(target), *cells,
+                     calls_of(by_name.get("weir", {}))])
+    return rows
+
+
+def lookup_rows(figures):
+    rows = [["workload", "weir", "lookup", "all at once", "times lookup"]]
+    for key, lookup in bench_plan.LOOKUPS.items():
+        weir = net_of(figures, key, "weir")
+        bare = figures.get(lookup, {}).get("null", {}).get("gross")
+        ahead = figures.get(lookup.replace("lookup", "lookup-ahead"), {})
+        if weir is None or bare is None:
+            continue
+        rows.append([key, number_of(weir), number_of(bare),
+                     number_of(ahead.get("null", {}).get("gross")),
+                     f"{weir / bare:.2f}"])
+    return rows
+
+
+def thread_rows(figures, cores):
+    """Million units a second, all threads together; and what of one thread's a core
+    does. Gross: the harness is in it."""
+    rows = [["workload", "threads", *COLUMNS[:2], *bench_plan.PEERS, "weir per core"]]
+    for key, by_name in figures.items():
+        case, _, threads = key.partition("/t") if "/t" in key else (key, "", "1")
+        if not key.startswith(("W6", "threads/")):
+            continue
+        if key.startswith("threads/"):
+            case, _, threads = key.rpartition("/t")
+            if not threads.isdigit():
+                case, threads = key, "1"
+        count = int(threads)
+        cells = []
+        for name in ["null", "weir", *bench_plan.PEERS]:
+            gross = by_name.get(name, {}).get("gross")
+            cells.append("-" if gross is None else f"{count * 1e3 / gross:.1f}")
+        one = figures.get(case, {}).get("weir", {}).get("gross")
+        many = by_name.get("weir", {}).get("gross")
+        share = "-"
+        if one and many:
+            share = f"{100 * one / many * count / min(count, cores):.0f} %"
+        rows.append([case, threads, *cells, share])
+    return rows
+
+
+def size_rows(figures):
+    rows = [["size", *COLUMNS[1:2], *bench_plan.PEERS]]
+    for key in bench_plan.SIZES:
+        if key in figures:
+            nets = [net_of(figures, key, name) for name in rows[0][1:]]
+            rows.append([key[len("size/"):], *map(number_of, nets)])
+    return rows
+
+
+def instruction_rows(counts):
+    rows = [["instructions per pair, net", "harness", "weir", *bench_plan.PEERS]]
+    for case, by_name in counts.items():
+        harness = by_name.get("null")
+        if harness is None:
+            continue
+        cells = [None if by_name.get(name) is None else by_name[name] - harness
+                 for name in ["weir", *bench_plan.PEERS]]
+        rows.append([case, number_of(harness), *map(number_of, cells)])
+    return rows
+
+
+def tables_of(results):
+    """Pairs of a heading and rows, the first of which names the columns."""
+    figures, cores = results["figures"], results["machine"]["cores"]
+    tables = [("ns per pair (of traces per event), net of the harness",
+               time_rows(figures)),
+              ("beside a bare lookup of 16 bytes per block, ns", lookup_rows(figures)),
+              ("million units per second, all threads together",
+               thread_rows(figures, cores)),
+              ("one block of each size, ns per pair, net", size_rows(figures)),
+              ("instructions", instruction_rows(results.get("instructions", {})))]
+    tables += results.get("tables", [])
+    return [(heading, rows) for heading, rows in tables if len(rows) > 1]
+
+
+def as_text(rows):
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "-" * len(lines[0]))
+    return "\n".join(lines) + "\n"
+
+
+def as_markdown(rows):
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    lines.insert(1, "|---" + "|--:" * (len(rows[0]) - 1) + "|")
+    return "\n".join(lines) + "\n"
+
+
+def text_of(results):
+    return "\n".join(f"{heading}\n\n{as_text(rows)}"
+                     for heading, rows in tables_of(results))
+
+
+def markdown_of(results):
+    return "\n".join(f"### {heading[0].upper() + heading[1:]}\n\n{as_markdown(rows)}"
+                     for heading, rows in tables_of(results))
