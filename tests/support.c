@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -61,16 +62,11 @@ uint64_t support_random_between(uint64_t *state, uint64_t least, uint64_t most)
 
 /* ---- claims ---- */
 
-/* cmocka leaves a failed test by a long jump, which only its own thread can take. */
-static pthread_t test_thread;
-static bool test_thread_is_known;
-
-static void note_test_thread(void)
+/* cmocka leaves a failed test by a long jump, which only its own thread can take: the
+ * first of the process. */
+static bool is_tests_own_thread(void)
 {
-    if (!test_thread_is_known) {
-        test_thread = pthread_self();
-        test_thread_is_known = true;
-    }
+    return gettid() == getpid();
 }
 
 static size_t devices_open;
@@ -79,7 +75,7 @@ static unsigned devices_abandoned;
 static _Noreturn void leave(const char *file, int line)
 {
     fflush(stdout);
-    if (test_thread_is_known && !pthread_equal(test_thread, pthread_self())) {
+    if (!is_tests_own_thread()) {
         fprintf(stderr, "  (not on the test's own thread: stopping)\n");
         abort();
     }
@@ -137,7 +133,6 @@ static size_t host_live_before;
 
 weir_device *open_with(const char *name, const weir_device_options *options)
 {
-    note_test_thread();
     if (devices_open == 0) {
         /* A failure first: its record stays with the thread, and is no leak. */
         weir_device *none;
