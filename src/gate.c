@@ -10,19 +10,11 @@
 #include "internal.h"
 #include "sync.h"
 
-/* What a model of the memory replaces, as in gate.h. */
-#ifndef WEIR__GATE_MODEL
-#define WEIR__GATE_MEMBARRIER()  membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
-#define WEIR__GATE_PAUSE(looks)  pause_after(looks)
-#endif
-
 /* A visit takes some hundred nanoseconds, unless its owner has lost its processor. */
 #define LOOKS_WITHOUT_PAUSE 100
 
 bool weir__gate_fences;
 
-/* Needed on all of the machine's processors, of which only those that run this process
- * are disturbed. */
 static bool membarrier(int command)
 {
     return syscall(SYS_membarrier, command, 0, 0) == 0;
@@ -34,6 +26,20 @@ static void register_process(void)
 }
 
 static pthread_once_t registered = PTHREAD_ONCE_INIT;
+
+#ifndef WEIR__GATE_MODEL
+static bool fence_all_threads(void)
+{
+    return membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+}
+
+/* The owner needs the turn to get out, or is not of this run: then it needs none. */
+static void pause_after(uint32_t looks)
+{
+    if (!weir__baton_wait_for_others() && looks >= LOOKS_WITHOUT_PAUSE)
+        (void)sched_yield();
+}
+#endif
 
 void weir__gate_init(weir__gate *gate)
 {
@@ -56,15 +62,8 @@ void weir__gate_barrier(void)
 {
     if (weir__gate_fences)
         return;
-    bool done = WEIR__GATE_MEMBARRIER();
+    bool done = fence_all_threads();
     WEIR_CHECK(done, "membarrier is refused to a process that has registered for it");
-}
-
-/* The owner needs the turn to get out, or is not of this run: then it needs none. */
-static void pause_after(uint32_t looks)
-{
-    if (!weir__baton_wait_for_others() && looks >= LOOKS_WITHOUT_PAUSE)
-        (void)sched_yield();
 }
 
 void weir__gate_close_wait(weir__gate *gate)
@@ -72,7 +71,7 @@ void weir__gate_close_wait(weir__gate *gate)
     /* Sequentially consistent where owners fence, which includes that it acquires. */
     for (uint32_t looks = 0;
          WEIR__GATE_LOAD(&gate->busy, memory_order_seq_cst) != 0; looks++)
-        WEIR__GATE_PAUSE(looks);
+        pause_after(looks);
 }
 
 void weir__gate_open(weir__gate *gate)

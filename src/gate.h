@@ -40,7 +40,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A model of the memory puts its own in the place of these. */
+/* A model of the memory puts its own in the place of these; and in gate.c. */
 #ifndef WEIR__GATE_MODEL
 #define WEIR__GATE_LOAD(word, order)         atomic_load_explicit(word, order)
 #define WEIR__GATE_STORE(word, value, order) atomic_store_explicit(word, value, order)
