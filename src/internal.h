@@ -12,6 +12,7 @@
 
 struct weir__baton;
 struct weir__error_record;
+struct weir__thread_caches;
 
 /* ---- what a compiler is told of hot code ---- */
 
@@ -83,9 +84,11 @@ typedef struct weir__thread {
     uint64_t number;                   /* unique in the process, from 1; 0: not yet */
     struct weir__error_record *error;  /* what weir_last_error() reads, or null */
     struct weir__baton *baton;         /* the run it takes part in, or null */
+    struct weir__thread_caches *caches; /* memory that it keeps, or null */
     uint32_t baton_seat;               /* its place there */
     uint32_t depth;                    /* nested weir_allocate / weir_deallocate */
     int32_t bare_status;               /* the last error, if `error` is null */
+    bool is_ending;                    /* it keeps nothing any more */
 } weir__thread;
 
 /* The calling thread's; for its number ask weir__thread_self. */
@@ -102,6 +105,15 @@ static inline weir__thread *weir__thread_self(void)
         weir__thread_begin();
     return &weir__own_thread;
 }
+
+/* To be called by a thread before it sets its `caches`: when it ends, they become null,
+ * and `end` is called with what they were, on that thread, which has its number and may
+ * use devices. False: there will be no such call (the system has no key left, or no
+ * memory; or the thread is ending already, and another key's destructor has something
+ * to do), so the thread must do without. The main thread ends with the process, and
+ * no call comes; nor does one in a fork's child. There is one user of this in a
+ * process: the `end` that was told last is called. */
+bool weir__thread_watch_exit(void (*end)(void *caches));
 
 /* True in the child of a fork, where there is no device. */
 static inline bool weir__is_forked(void)

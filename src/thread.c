@@ -20,6 +20,43 @@ void weir__thread_begin(void)
     weir__own_thread.number = atomic_fetch_add(&thread_count, 1) + 1;
 }
 
+/* ---- the end of a thread ---- */
+
+static pthread_key_t end_key;
+static bool end_key_made;
+static _Atomic(void (*)(void *)) caches_end;
+
+/* Other keys' destructors may come later, and may allocate and give back: they find no
+ * caches, and can make none. Nothing is left for a later round. */
+static void thread_ends(void *value)
+{
+    weir__thread *thread = value;
+    void *caches = thread->caches;
+    thread->caches = NULL;
+    thread->is_ending = true;
+    if (caches != NULL && !weir__is_forked())
+        atomic_load(&caches_end)(caches);
+}
+
+static void end_key_create(void)
+{
+    end_key_made = pthread_key_create(&end_key, thread_ends) == 0;
+}
+
+bool weir__thread_watch_exit(void (*end)(void *caches))
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    weir__thread *thread = weir__thread_self();
+    (void)pthread_once(&once, end_key_create);
+    if (!end_key_made || thread->is_ending ||
+        pthread_setspecific(end_key, thread) != 0)
+        return false;
+    atomic_store(&caches_end, end);
+    return true;
+}
+
+/* ---- forks ---- */
+
 static void child_after_fork(void)
 {
     atomic_store(&weir__forked, true);

@@ -1,0 +1,242 @@
+/* test_thread_end.c - what a thread keeps is handed over when it ends, and what other
+ * destructors do after that works, and leaves nothing. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "internal.h"
+#include "support.h"
+#include "weir/weir.h"
+
+#define THREADS 4
+#define BYTES   ((size_t)1000)
+
+/* ---- a stand-in for caches ---- */
+
+typedef struct keeper {
+    weir_resource *mr;
+    uint64_t thread;           /* that kept it */
+    uint32_t ended;
+    bool was_alone;            /* in the end: on that thread, which kept nothing more */
+    uint32_t rounds;           /* of the other destructor */
+    uint32_t rounds_after;     /* of these, behind the end */
+    bool was_refused;          /* and none of these could keep anything */
+} keeper;
+
+static void ends(void *caches)
+{
+    keeper *self = caches;
+    const weir__thread *thread = weir__thread_self();
+    self->ended++;
+    self->was_alone = thread->number == self->thread && thread->caches == NULL;
+    give(self->mr, NULL, take(self->mr, NULL, BYTES), BYTES);
+}
+
+static void keep(keeper *self)
+{
+    weir__thread *thread = weir__thread_self();
+    must(weir__thread_watch_exit(ends));
+    self->thread = thread->number;
+    thread->caches = (struct weir__thread_caches *)(void *)self;
+}
+
+static void run(void *(*entry)(void *), void *argument)
+{
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, entry, argument) == 0);
+    must(pthread_join(thread, NULL) == 0);
+}
+
+static weir_resource *open_resource(weir_device *device, const char *spec)
+{
+    weir_resource *mr;
+    must_ok(weir_resource_open(device, spec, &mr));
+    return mr;
+}
+
+/* ---- without keys ---- */
+
+/* In a child of its own, and before anything has made a key; no device knows of it. */
+static void thread_that_cannot_be_watched_is_told(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    must(child >= 0);
+    if (child == 0) {
+        pthread_key_t key;
+        while (pthread_key_create(&key, NULL) == 0)
+            continue;
+        _exit(weir__thread_watch_exit(ends) ? 1 : 0);
+    }
+    int status = -1;
+    must(waitpid(child, &status, 0) == child);
+    must_equal(status, 0);
+}
+
+/* ---- the end ---- */
+
+static void *keeps(void *argument)
+{
+    keep(argument);
+    return NULL;
+}
+
+static void *keeps_and_gives_up(void *argument)
+{
+    keep(argument);
+    weir__thread_self()->caches = NULL;
+    return NULL;
+}
+
+static void thread_hands_over_what_it_kept(void **state)
+{
+    (void)state;
+    weir_device *device = open_threads();
+    keeper self = { .mr = open_resource(device, "device") };
+    run(keeps, &self);
+    must_equal(self.ended, 1);
+    must(self.was_alone);
+    run(keeps_and_gives_up, &self);
+    must_equal(self.ended, 1);
+    weir_resource_unref(self.mr);
+    close_emulated(device);
+}
+
+/* ---- destructors of other keys ---- */
+
+static pthread_key_t other_key;
+
+/* Comes again in every round that there is: some of them are behind the end. */
+static void other_destructor(void *value)
+{
+    keeper *self = value;
+    give(self->mr, NULL, take(self->mr, NULL, BYTES), BYTES);
+    if (++self->rounds == 2) /* the record of what failed has been freed by then */
+        must_answer(WEIR_INVALID_ARGUMENT, weir_stream_sync(NULL, NULL));
+    if (self->ended > 0) {
+        self->rounds_after++;
+        if (weir__thread_watch_exit(ends))
+            self->was_refused = false;
+    }
+    (void)pthread_setspecific(other_key, self);
+}
+
+static void *keeps_beside_another_key(void *argument)
+{
+    keep(argument);
+    must(pthread_setspecific(other_key, argument) == 0);
+    return NULL;
+}
+
+static void destructors_behind_the_end_do_without(void **state)
+{
+    (void)state;
+    weir_device *device = open_threads();
+    keeper self = { .mr = open_resource(device, "device"), .was_refused = true };
+    must(pthread_key_create(&other_key, other_destructor) == 0);
+    run(keeps_beside_another_key, &self);
+    must(self.rounds >= 2 && self.rounds_after >= 1);
+    must_equal(self.ended, 1);
+    must(self.was_alone && self.was_refused);
+    must_equal(statistics_of(self.mr).out_blocks, 0);
+    must(pthread_key_delete(other_key) == 0);
+    weir_resource_unref(self.mr);
+    close_emulated(device);
+}
+
+/* ---- pools ---- */
+
+/* In the last round that comes, and in all before. */
+static void takes_and_gives(void *value)
+{
+    weir_resource *pool = value;
+    void *first = take(pool, NULL, BYTES), *second = take(pool, NULL, BYTES);
+    give(pool, NULL, second, BYTES);
+    give(pool, NULL, first, BYTES);
+    (void)pthread_setspecific(other_key, pool);
+}
+
+static void *uses_a_pool(void *argument)
+{
+    weir_resource *pool = argument;
+    must(pthread_setspecific(other_key, pool) == 0);
+    for (int i = 0; i < 20; i++)
+        give(pool, NULL, take(pool, NULL, BYTES), BYTES);
+    return NULL;
+}
+
+static void threads_that_end_leave_nothing_in_a_pool(void **state)
+{
+    (void)state;
+    weir_device *device = open_threads();
+    size_t before = device_free_bytes(device);
+    weir_resource *pool = open_resource(device, "pool/device");
+    must(pthread_key_create(&other_key, takes_and_gives) == 0);
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        must(pthread_create(&threads[i], NULL, uses_a_pool, pool) == 0);
+    for (int i = 0; i < THREADS; i++)
+        must(pthread_join(threads[i], NULL) == 0);
+    must(pthread_key_delete(other_key) == 0);
+
+    weir_resource_statistics statistics = statistics_of(pool);
+    must_equal(statistics.out_blocks, 0);
+    must_equal(statistics.allocations, statistics.deallocations);
+    must(weir_resource_trim_sync(pool, 0) > 0);
+    must_equal(statistics_of(pool).held_bytes, 0);
+    must_equal(device_free_bytes(device), before);
+    weir_resource_unref(pool);
+    close_emulated(device);
+}
+
+/* ---- forks ---- */
+
+/* The child's only thread ends; what it kept is the parent's. */
+static void leaves_the_child(void *value)
+{
+    keeper *self = value;
+    if (++self->rounds == 2)
+        _exit(self->ended == 0 ? 0 : 1);
+    (void)pthread_setspecific(other_key, self);
+}
+
+static void *keeps_and_forks(void *argument)
+{
+    keeper *self = argument;
+    keep(self);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)pthread_setspecific(other_key, self);
+        pthread_exit(NULL);
+    }
+    int status = -1;
+    must(waitpid(child, &status, 0) == child);
+    must_equal(status, 0);
+    return NULL;
+}
+
+static void child_hands_nothing_over(void **state)
+{
+    (void)state;
+    weir_device *device = open_threads();
+    keeper self = { .mr = open_resource(device, "device") };
+    must(pthread_key_create(&other_key, leaves_the_child) == 0);
+    run(keeps_and_forks, &self);
+    must_equal(self.ended, 1);
+    must(pthread_key_delete(other_key) == 0);
+    weir_resource_unref(self.mr);
+    close_emulated(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(thread_that_cannot_be_watched_is_told),
+        cmocka_unit_test(thread_hands_over_what_it_kept),
+        cmocka_unit_test(destructors_behind_the_end_do_without),
+        cmocka_unit_test(threads_that_end_leave_nothing_in_a_pool),
+        cmocka_unit_test(child_hands_nothing_over),
+    };
+    return cmocka_run_group_tests_name("ends of threads", tests, NULL, NULL);
+}
