@@ -7,7 +7,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "internal.h"
 #include "sync.h"
 
 /* A visit takes some hundred nanoseconds, unless its owner has lost its processor. */
@@ -33,11 +32,19 @@ static bool fence_all_threads(void)
     return membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 }
 
-/* The owner needs the turn to get out, or is not of this run: then it needs none. */
-static void pause_after(uint32_t looks)
+/* Until the owner leaves, if it needs this thread's turn for that; or a short while. */
+static void pause_after(const weir__gate *gate, uint32_t looks)
 {
-    if (!weir__baton_wait_for_others() && looks >= LOOKS_WITHOUT_PAUSE)
+    bool has_turn = weir__thread_self()->baton != NULL;
+    if (has_turn && weir__baton_block(gate, true, gate->owner))
+        return;
+    if (looks >= LOOKS_WITHOUT_PAUSE)
         (void)sched_yield();
+}
+
+bool weir__gate_is_mine(const weir__gate *gate)
+{
+    return gate->owner == weir__thread_self()->number;
 }
 #endif
 
@@ -46,11 +53,12 @@ void weir__gate_init(weir__gate *gate)
     (void)pthread_once(&registered, register_process);
     atomic_init(&gate->busy, 0);
     atomic_init(&gate->closed, 0);
+    gate->owner = weir__thread_self()->number;
 }
 
-void weir__gate_tell_flusher(void)
+void weir__gate_tell_flusher(const weir__gate *gate)
 {
-    weir__baton_progress();
+    weir__baton_wake(gate);
 }
 
 void weir__gate_close_begin(weir__gate *gate)
@@ -71,7 +79,7 @@ void weir__gate_close_wait(weir__gate *gate)
     /* Sequentially consistent where owners fence, which includes that it acquires. */
     for (uint32_t looks = 0;
          WEIR__GATE_LOAD(&gate->busy, memory_order_seq_cst) != 0; looks++)
-        pause_after(looks);
+        pause_after(gate, looks);
 }
 
 void weir__gate_open(weir__gate *gate)

@@ -30,8 +30,10 @@
  * weir__gate_close_wait acquires), and the other way round (weir__gate_open releases,
  * weir__gate_enter acquires). The sanitizer of threads sees all of it.
  *
- * Inside, an owner may take locks and call the device, but not wait for what another
- * thread does, and take no lock that a flusher holds over weir__gate_close_wait.
+ * In a stepped run the gate is a lock like any other: a flusher that waits for an owner
+ * of the run is woken when it leaves, and a deadlock stops. So inside an owner may take
+ * locks and call the device; but it takes none that a flusher holds over
+ * weir__gate_close_wait, and waits for nothing that another thread has to do.
  * Nothing here is for a fork's child, which is refused before it comes here. */
 #ifndef WEIR_GATE_H
 #define WEIR_GATE_H
@@ -39,6 +41,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "internal.h"
 
 /* A model of the memory puts its own in the place of these; and in gate.c. */
 #ifndef WEIR__GATE_MODEL
@@ -50,28 +54,36 @@
 #endif
 
 /* busy is written by the owner alone, and wants a line that no other thread writes
- * often; closed may be on it. Both are 0 or 1. */
+ * often; closed may be on it, which is written rarely. Both are 0 or 1. */
 typedef struct weir__gate {
     _Atomic uint32_t busy;   /* the owner is inside, or about to look whether it may */
     _Atomic uint32_t closed; /* owner: stay out; written by flushers, one at a time */
+    uint64_t owner;          /* its number; set by init */
 } weir__gate;
 
 /* Owners fence, because membarrier was refused. Set before there is any gate. */
 extern bool weir__gate_fences __attribute__((visibility("hidden")));
 
-/* An open gate, nobody inside. Cannot fail: the process's first one asks for
- * membarrier, and where that is refused owners fence from then on. Nothing is to be
- * undone when a gate goes; nobody may be inside or come then. */
+/* An open gate, nobody inside; the calling thread is its owner. Cannot fail: the
+ * process's first one asks for membarrier, and where that is refused owners fence from
+ * then on. Nothing is to be undone when a gate goes, or when another thread that is to
+ * own it calls this again: nobody may be inside then, or at work on the gate, and who
+ * comes later is ordered behind it (by the flushers' lock). */
 void weir__gate_init(weir__gate *gate);
 
-/* For weir__gate_leave: a flusher may be waiting; tells a stepped run. */
-void weir__gate_tell_flusher(void);
+/* For weir__gate_leave: a flusher may be waiting; tells a stepped run. Only the address
+ * is used, the gate may be gone. */
+void weir__gate_tell_flusher(const weir__gate *gate);
+
+/* For test builds. */
+bool weir__gate_is_mine(const weir__gate *gate);
 
 /* Owner only, and not while inside. True: inside until weir__gate_leave, what the gate
  * guards is the owner's. False: a flusher has closed the gate, and the owner is not
  * inside; who wants to know when it is open waits for the lock that flushers hold. */
 static inline bool weir__gate_enter(weir__gate *gate)
 {
+    WEIR_ASSERT(weir__gate_is_mine(gate), "a thread enters by a gate of another's");
     if (weir__gate_fences) {
         WEIR__GATE_EXCHANGE(&gate->busy, 1);
         if (WEIR__GATE_LOAD(&gate->closed, memory_order_seq_cst) == 0)
@@ -98,7 +110,7 @@ static inline void weir__gate_leave(weir__gate *gate)
     /* Release: what was done inside comes before what a flusher does. */
     WEIR__GATE_STORE(&gate->busy, 0, memory_order_release);
     if (closed)
-        weir__gate_tell_flusher();
+        weir__gate_tell_flusher(gate);
 }
 
 /* Flushers of one gate take turns: the caller has a lock for that, from here to

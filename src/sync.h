@@ -100,10 +100,11 @@ bool weir__baton_wait_for_others(void);
 /* Something has changed that a thread in weir__baton_wait_for_others may be after. */
 void weir__baton_progress(void);
 
-/* Between sync.c and baton.c: the running thread waits until `what` is woken. Gives
- * false, and does not wait, if `owner` is the number of a thread outside of the run;
- * and false if the turn came back because nobody else can go on. Those who wait for a
- * lock (`is_lock`) are never told so: that is a deadlock, and stops. */
+/* Between baton.c and what locks, sync.c and gate.c: the running thread waits until
+ * `what` is woken. Gives false, and does not wait, if `owner` is the number of a thread
+ * outside of the run; and false if the turn came back because nobody else can go on.
+ * Those who wait for a lock (`is_lock`) are never told so: that is a deadlock, and
+ * stops. */
 bool weir__baton_block(const void *what, bool is_lock, uint64_t owner);
 void weir__baton_wake(const void *what);
 

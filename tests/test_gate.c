@@ -4,6 +4,7 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -104,9 +105,11 @@ static void owner_flushes_its_own(void **state)
 typedef struct building {
     weir__mutex lock;      /* of the flushers, and of an owner that is refused */
     room rooms[OWNERS];
-    uint64_t visits;       /* of each owner */
-    uint64_t flushes;      /* guarded by the lock */
-    uint64_t refusals;     /* guarded by the lock */
+    uint64_t visits;       /* of each owner at least, and until all is flushed */
+    uint64_t flushes;      /* guarded by the lock, as what follows */
+    uint64_t refusals;
+    uint64_t visits_made;
+    _Atomic int64_t flushes_left;
     _Atomic uint32_t owners_left;
 } building;
 
@@ -119,7 +122,13 @@ static void *owner_main(void *argument)
 {
     actor *self = argument;
     room *own = &self->in->rooms[self->number];
-    for (uint64_t i = 0; i < self->in->visits; i++) {
+    weir__mutex_lock(&self->in->lock);
+    weir__gate_init(&own->gate); /* it becomes this thread's */
+    weir__mutex_unlock(&self->in->lock);
+    uint64_t made = 0;
+    for (; made < self->in->visits || atomic_load_explicit(&self->in->flushes_left,
+                                                           memory_order_relaxed) > 0;
+         made++) {
         if (weir__gate_enter(&own->gate)) {
             room_work(own);
             weir__gate_leave(&own->gate);
@@ -130,6 +139,9 @@ static void *owner_main(void *argument)
         room_work(own);
         weir__mutex_unlock(&self->in->lock);
     }
+    weir__mutex_lock(&self->in->lock);
+    self->in->visits_made += made;
+    weir__mutex_unlock(&self->in->lock);
     atomic_fetch_sub(&self->in->owners_left, 1);
     return NULL;
 }
@@ -147,6 +159,7 @@ static void flush(building *self, uint32_t first, uint32_t count)
         room_work(&self->rooms[i]);
         self->flushes++;
     }
+    atomic_fetch_sub(&self->flushes_left, 1);
     for (uint32_t i = first; i < first + count; i++)
         weir__gate_open(&self->rooms[i].gate);
     weir__mutex_unlock(&self->lock);
@@ -176,6 +189,7 @@ static void owners_and_flushers_exclude_each_other(void)
     for (int i = 0; i < OWNERS; i++)
         room_open(&self.rooms[i]);
     self.visits = support_bound("visits of an owner", 1000000, 10000000);
+    self.flushes_left = (int64_t)support_bound("flushes of busy owners", 100, 5000);
     self.owners_left = OWNERS;
 
     actor actors[OWNERS + FLUSHERS];
@@ -191,11 +205,11 @@ static void owners_and_flushers_exclude_each_other(void)
     uint64_t works = 0;
     for (int i = 0; i < OWNERS; i++)
         works += self.rooms[i].words[0];
-    must_equal(works, OWNERS * self.visits + self.flushes);
-    must(self.flushes > 0);
-    print_message("%llu flushes, %llu refusals, %s\n", (unsigned long long)self.flushes,
-                  (unsigned long long)self.refusals,
-                  weir__gate_fences ? "owners fence" : "membarrier");
+    must_equal(works, self.visits_made + self.flushes);
+    print_message("%s: %llu visits, %llu flushes, %llu refusals\n",
+                  weir__gate_fences ? "owners fence" : "membarrier",
+                  (unsigned long long)self.visits_made,
+                  (unsigned long long)self.flushes, (unsigned long long)self.refusals);
     weir__mutex_destroy(&self.lock);
 }
 
@@ -205,36 +219,61 @@ static void state_is_never_torn(void **state)
     with_and_without_membarrier(owners_and_flushers_exclude_each_other);
 }
 
-/* The owner stays inside until it has seen that the gate is being closed, and some
- * more; had the flusher not waited, it would most likely see what was there before. */
-static void *owner_stays_inside(void *argument)
+/* Somebody who stays inside until the gate is seen to be closed, and some more; if the
+ * flusher did not wait it would most likely see what was there before. */
+typedef struct guest {
+    room own;
+    sem_t is_inside;
+    pthread_t thread;
+} guest;
+
+static void *guest_main(void *argument)
 {
-    room *own = argument;
-    must(weir__gate_enter(&own->gate));
-    own->words[0] = 1;
-    while (!weir__gate_is_closed(&own->gate))
+    guest *self = argument;
+    weir__gate_init(&self->own.gate);
+    must(weir__gate_enter(&self->own.gate));
+    must(sem_post(&self->is_inside) == 0);
+    while (!weir__gate_is_closed(&self->own.gate))
         (void)sched_yield();
     for (int i = 0; i < 100; i++)
         (void)sched_yield();
-    own->words[0] = 2;
-    weir__gate_leave(&own->gate);
+    room_work(&self->own);
+    weir__gate_leave(&self->own.gate);
     return NULL;
+}
+
+static void guest_enters(guest *self)
+{
+    memset(self, 0, sizeof *self);
+    must(sem_init(&self->is_inside, 0, 0) == 0);
+    must(pthread_create(&self->thread, NULL, guest_main, self) == 0);
+    while (sem_wait(&self->is_inside) != 0) {
+        /* a signal handler ran */
+    }
+}
+
+static void guest_is_closed_out(void *argument)
+{
+    guest *self = argument;
+    weir__gate_close_begin(&self->own.gate);
+    weir__gate_barrier();
+    weir__gate_close_wait(&self->own.gate);
+    must_equal(self->own.words[0], 1);
+    weir__gate_open(&self->own.gate);
+}
+
+static void guest_ends(guest *self)
+{
+    must(pthread_join(self->thread, NULL) == 0);
+    must(sem_destroy(&self->is_inside) == 0);
 }
 
 static void flusher_waits_for_an_owner_inside(void)
 {
-    room own;
-    room_open(&own);
-    pthread_t thread;
-    must(pthread_create(&thread, NULL, owner_stays_inside, &own) == 0);
-    while (atomic_load(&own.gate.busy) == 0)
-        (void)sched_yield();
-    weir__gate_close_begin(&own.gate);
-    weir__gate_barrier();
-    weir__gate_close_wait(&own.gate);
-    must_equal(own.words[0], 2);
-    weir__gate_open(&own.gate);
-    must(pthread_join(thread, NULL) == 0);
+    guest self;
+    guest_enters(&self);
+    guest_is_closed_out(&self);
+    guest_ends(&self);
 }
 
 static void close_waits_for_an_owner_inside(void **state)
@@ -291,11 +330,13 @@ static void flusher_flushes(stage *self)
     weir__baton_progress();
 }
 
-/* Having left, it waits until all are flushed: they are woken by its leave, for it is
- * the first that a run tells that nobody can go on. */
+/* Having left, it waits until all are flushed: they are woken by its leave. */
 static void stepped_owner(void *argument)
 {
     stage *self = argument;
+    weir__mutex_lock(&self->lock);
+    weir__gate_init(&self->own.gate);
+    weir__mutex_unlock(&self->lock);
     owner_visits(self);
     while (self->flushes < self->wanted)
         must(weir__baton_wait_for_others());
@@ -308,7 +349,7 @@ static void stepped_flusher(void *argument)
 
 /* One entry for all: the first to come is the owner. */
 typedef struct role {
-    stage *on;
+    void *on;
     void (*play)(void *);
 } role;
 
@@ -351,17 +392,6 @@ static void stepped_run_passes_the_turn_to_the_owner(void **state)
     explore(FLUSHERS);
 }
 
-/* The owner is a thread outside of the run, and needs no turn to leave. */
-static void lone_flusher(void *argument)
-{
-    room *own = argument;
-    weir__gate_close_begin(&own->gate);
-    weir__gate_barrier();
-    weir__gate_close_wait(&own->gate);
-    must_equal(own->words[0], 2);
-    weir__gate_open(&own->gate);
-}
-
 static uint32_t chooses_the_first(void *context, uint32_t n)
 {
     (void)context;
@@ -369,18 +399,37 @@ static uint32_t chooses_the_first(void *context, uint32_t n)
     return 0;
 }
 
+typedef struct flush_of_a_guest {
+    guest of;
+    bool is_done;
+} flush_of_a_guest;
+
+static void waits_for_the_flush(void *argument)
+{
+    flush_of_a_guest *self = argument;
+    while (!self->is_done)
+        must(weir__baton_wait_for_others());
+}
+
+static void flushes_the_guest(void *argument)
+{
+    flush_of_a_guest *self = argument;
+    guest_is_closed_out(&self->of);
+    self->is_done = true;
+    weir__baton_progress();
+}
+
+/* An owner outside of the run needs no turn to leave; and nobody in the run is told
+ * meanwhile that nobody can go on. */
 static void stepped_run_waits_for_an_owner_outside(void **state)
 {
     (void)state;
-    room own;
-    room_open(&own);
-    pthread_t thread;
-    must(pthread_create(&thread, NULL, owner_stays_inside, &own) == 0);
-    while (atomic_load(&own.gate.busy) == 0)
-        (void)sched_yield();
-    void *argument = &own;
-    must_ok(weir__baton_run(chooses_the_first, NULL, 1, lone_flusher, &argument));
-    must(pthread_join(thread, NULL) == 0);
+    flush_of_a_guest self = { .is_done = false };
+    guest_enters(&self.of);
+    role roles[] = { { &self, waits_for_the_flush }, { &self, flushes_the_guest } };
+    void *arguments[] = { &roles[0], &roles[1] };
+    must_ok(weir__baton_run(chooses_the_first, NULL, 2, plays, arguments));
+    guest_ends(&self.of);
 }
 
 /* ---- a system that refuses ---- */
@@ -401,14 +450,14 @@ static bool refuse_membarrier(void)
 
 #define CANNOT_REFUSE 77
 
-/* Runs `what` in a child without membarrier; gives how it ended. */
-static int in_a_sandbox(void (*what)(void))
+/* Runs `what` in a child; gives how it ended. */
+static int in_a_child(bool without_membarrier, void (*what)(void))
 {
     fflush(NULL);
     pid_t child = fork();
     must(child >= 0);
     if (child == 0) {
-        if (!refuse_membarrier())
+        if (without_membarrier && !refuse_membarrier())
             _exit(CANNOT_REFUSE);
         what();
         _exit(0);
@@ -432,9 +481,17 @@ static void works_with_fences(void)
 static void refused_membarrier_lets_owners_fence(void **state)
 {
     (void)state;
-    int result = in_a_sandbox(works_with_fences);
+    int result = in_a_child(true, works_with_fences);
     must(WIFEXITED(result));
     must_equal(WEXITSTATUS(result), 0);
+}
+
+/* ---- what must stop the program ---- */
+
+static void must_have_stopped(int result)
+{
+    must(WIFSIGNALED(result));
+    must_equal(WTERMSIG(result), SIGABRT);
 }
 
 static void has_registered_and_is_refused(void)
@@ -449,9 +506,60 @@ static void later_refusal_stops(void **state)
     weir__gate_force_fences(false);
     if (weir__gate_fences)
         skip();
-    int result = in_a_sandbox(has_registered_and_is_refused);
-    must(WIFSIGNALED(result));
-    must_equal(WTERMSIG(result), SIGABRT);
+    must_have_stopped(in_a_child(true, has_registered_and_is_refused));
+}
+
+static void enters_anothers(void)
+{
+    must(freopen("/dev/null", "w", stderr) != NULL);
+    guest self;
+    guest_enters(&self);
+    (void)weir__gate_enter(&self.own.gate);
+}
+
+static void entering_anothers_stops(void **state)
+{
+    (void)state;
+    must_have_stopped(in_a_child(false, enters_anothers));
+}
+
+static void takes_the_flushers_lock_inside(void *argument)
+{
+    stage *self = argument;
+    weir__gate_init(&self->own.gate);
+    must(weir__gate_enter(&self->own.gate));
+    weir__yield();
+    weir__mutex_lock(&self->lock);
+    weir__mutex_unlock(&self->lock);
+    weir__gate_leave(&self->own.gate);
+}
+
+/* The first once, and then the last for ever. */
+static uint32_t chooses_the_last_after_all(void *first, uint32_t n)
+{
+    bool *is_first = first;
+    uint32_t chosen = *is_first ? 0 : n - 1;
+    *is_first = false;
+    return chosen;
+}
+
+static void owner_and_flusher_want_each_others(void)
+{
+    must(freopen("/dev/null", "w", stderr) != NULL);
+    stage self = { .wanted = 1 };
+    weir__mutex_init(&self.lock, WEIR__RANK_RESOURCE);
+    weir__mutex_init(&self.inner, WEIR__RANK_ORDER);
+    role roles[] = { { &self, takes_the_flushers_lock_inside },
+                     { &self, stepped_flusher } };
+    void *arguments[] = { &roles[0], &roles[1] };
+    bool is_first = true;
+    (void)weir__baton_run(chooses_the_last_after_all, &is_first, 2, plays, arguments);
+}
+
+static void deadlock_at_a_gate_stops(void **state)
+{
+    (void)state;
+    must_have_stopped(in_a_child(false, owner_and_flusher_want_each_others));
 }
 
 int main(void)
@@ -465,6 +573,8 @@ int main(void)
         cmocka_unit_test(stepped_run_waits_for_an_owner_outside),
         cmocka_unit_test(refused_membarrier_lets_owners_fence),
         cmocka_unit_test(later_refusal_stops),
+        cmocka_unit_test(entering_anothers_stops),
+        cmocka_unit_test(deadlock_at_a_gate_stops),
     };
     return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
 }
