@@ -1,8 +1,4 @@
-/* resource.c - turns a table of operations into a resource, and calls it.
- *
- * A table is completed once, when the resource is made: copied as far as its maker
- * knew it, checked, and filled up with defaults; upstream, device and properties are
- * asked for then, and never again.
+/* resource.c - calls resources through their tables, and ends them.
  *
  * One number counts a resource's references and its blocks that are out. It dies when
  * both are none, so that memory can come back after the last unref. Some resources of
@@ -19,30 +15,12 @@
 
 #include "device/device.h"
 #include "internal.h"
-#include "resource_internal.h"
+#include "resource_parts.h"
 #include "stream_order.h"
 #include "sync.h"
 
-/* What every call reads comes first. */
-struct weir_resource {
-    atomic_uint_least64_t counts; /* references, and blocks out in the upper half */
-    const weir__counting *counting; /* null: the core counts the blocks */
-    void *self;
-    weir_device *device;          /* counted */
-    size_t max_alignment;         /* as in the properties */
-    bool knows_blocks;            /* it knows what it never gave: it keeps records, or
-                                     counts itself */
-    bool listens;                 /* there is a ledger to tell */
-    weir_resource *upstream;      /* counted; null: a leaf */
-    weir_resource_properties properties;
-    weir_resource_ops ops;        /* last: it grows with later versions */
-};
-
 #define ONE_BLOCK       (UINT64_C(1) << 32)
 #define REFERENCES_MASK (ONE_BLOCK - 1)
-
-/* The table as first published; nobody may offer less. */
-#define OPS_SIZE_MIN (offsetof(weir_resource_ops, destroy) + sizeof(void (*)(void *)))
 
 /* ---- who lives how long ---- */
 
@@ -103,130 +81,6 @@ static void count_back(weir_resource *mr)
 static bool has_blocks_out(weir_resource *mr)
 {
     return atomic_load(&mr->counts) >> 32 != 0;
-}
-
-/* ---- creation ---- */
-
-static size_t trim_upstream(weir_resource *mr, size_t keep_bytes)
-{
-    return mr->upstream == NULL ? 0
-                                : weir_resource_trim_sync(mr->upstream, keep_bytes);
-}
-
-static bool is_power_of_two(size_t n)
-{
-    return n != 0 && (n & (n - 1)) == 0;
-}
-
-/* Writes a complete copy of `from`, or says why there can be none. */
-static weir_status ops_read(const weir_resource_ops *from, weir_resource_ops *ops)
-{
-    weir_status status = weir__read_options(from, ops, sizeof *ops,
-                                            "a resource's operations");
-    if (status != WEIR_OK)
-        return status;
-    if (from->struct_size < OPS_SIZE_MIN)
-        return weir__fail(WEIR_INVALID_ARGUMENT,
-                          "struct_size of a resource's operations is %zu; the required "
-                          "ones need %zu",
-                          from->struct_size, OPS_SIZE_MIN);
-    if (!ops->name || !ops->allocate || !ops->deallocate || !ops->destroy)
-        return weir__fail(WEIR_INVALID_ARGUMENT,
-                          "a required member of a resource's operations is null");
-    if (!ops->upstream && !ops->properties)
-        return weir__fail(WEIR_INVALID_ARGUMENT,
-                          "%s has no upstream, and does not tell its properties",
-                          ops->name);
-    return WEIR_OK;
-}
-
-static weir_status ask_properties(weir_resource *mr)
-{
-    const weir_resource_ops *ops = &mr->ops;
-    weir_resource_properties *properties = &mr->properties;
-    weir_resource_properties upstream = { .max_alignment = WEIR_ALIGNMENT,
-                                          .leaf = ops->name };
-    if (mr->upstream != NULL)
-        upstream = mr->upstream->properties;
-    *properties = upstream;
-    properties->name = ops->name;
-    properties->can_trim = ops->trim_sync != NULL || upstream.can_trim;
-    if (ops->properties != NULL)
-        ops->properties(mr->self, properties);
-
-    /* What nobody may tell otherwise. */
-    properties->struct_size = sizeof *properties;
-    properties->name = ops->name;
-    properties->leaf = upstream.leaf;
-    properties->can_extend = ops->extend != NULL;
-    properties->can_find = ops->find != NULL || upstream.can_find;
-    if (mr->upstream != NULL)
-        properties->device = upstream.device;
-    if (properties->device == NULL)
-        return weir__fail(WEIR_INVALID_ARGUMENT, "%s tells no device", ops->name);
-    if (!is_power_of_two(properties->max_alignment))
-        return weir__fail(WEIR_INVALID_ARGUMENT,
-                          "the largest alignment of %s is %zu: no power of two",
-                          ops->name, properties->max_alignment);
-    return WEIR_OK;
-}
-
-static bool has_ledger(const weir_device *device)
-{
-    return device->ops->note_allocate != NULL && !device->emulated_options.no_ledger;
-}
-
-weir_status weir__resource_create_counting(const weir_resource_ops *ops,
-                                           const weir__counting *counting, void *self,
-                                           weir_resource **out)
-{
-    if (out == NULL)
-        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
-    *out = NULL;
-    weir_status status = weir__enter();
-    if (status != WEIR_OK)
-        return status;
-    if (ops == NULL)
-        return weir__fail(WEIR_INVALID_ARGUMENT, "a resource's operations are null");
-
-    weir_resource made = { .self = self, .counting = counting };
-    status = ops_read(ops, &made.ops);
-    if (status != WEIR_OK)
-        return status;
-    if (made.ops.upstream != NULL) {
-        made.upstream = made.ops.upstream(self);
-        if (made.upstream == NULL)
-            return weir__fail(WEIR_INVALID_ARGUMENT, "the upstream of %s is null",
-                              made.ops.name);
-    }
-    status = ask_properties(&made);
-    if (status != WEIR_OK)
-        return status;
-
-    weir_resource *mr = weir__host_alloc(sizeof *mr);
-    if (mr == NULL)
-        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a resource");
-    memcpy(mr, &made, sizeof made);
-    atomic_init(&mr->counts, 1);
-    mr->max_alignment = made.properties.max_alignment;
-    mr->knows_blocks = made.properties.can_find || counting != NULL;
-    mr->listens = has_ledger(made.properties.device);
-    mr->device = weir_device_ref(made.properties.device);
-    if (mr->upstream != NULL)
-        weir_resource_ref(mr->upstream);
-    *out = mr;
-    return WEIR_OK;
-}
-
-weir_status weir_resource_create(const weir_resource_ops *ops, void *self,
-                                 weir_resource **out)
-{
-    return weir__resource_create_counting(ops, NULL, self, out);
-}
-
-void *weir__resource_self(weir_resource *mr, const weir_resource_ops *ops)
-{
-    return mr != NULL && mr->ops.allocate == ops->allocate ? mr->self : NULL;
 }
 
 /* ---- what the ledger is told ---- */
@@ -324,29 +178,19 @@ static WEIR_COLD weir_status answer_alone(weir_resource *mr, size_t bytes,
     return refuse_if_lost(mr);
 }
 
-weir_status weir_allocate(weir_resource *mr, weir_stream stream,
-                          size_t bytes, size_t alignment, void **out)
+/* With whatever there is to do behind the resource's own part. */
+static __attribute__((noinline)) weir_status
+allocate_watched(weir_resource *mr, weir_stream stream, size_t bytes, size_t alignment,
+                 void **out)
 {
-    weir__thread *thread = &weir__own_thread;
-    weir_status status = WEIR_OK;
-    if (WEIR_UNLIKELY(out == NULL))
-        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
-    *out = NULL;
-    if (weir__must_enter(thread))
-        status = weir__enter();
-    if (WEIR_UNLIKELY(status != WEIR_OK))
-        return status;
-    if (WEIR_UNLIKELY(!is_plain(mr, bytes, alignment)))
-        return answer_alone(mr, bytes, alignment);
-
     void *ptr = NULL;
+    weir__thread *thread = weir__thread_self();
     thread->depth++;
-    status = mr->ops.allocate(mr->self, stream, bytes, alignment, &ptr);
-    if (WEIR_UNLIKELY(status == WEIR_OK &&
-                      (ptr == NULL || ((uintptr_t)ptr & (alignment - 1)) != 0)))
+    weir_status status = mr->ops.allocate(mr->self, stream, bytes, alignment, &ptr);
+    if (status == WEIR_OK && (ptr == NULL || ((uintptr_t)ptr & (alignment - 1)) != 0))
         status = refuse_address(mr, stream, ptr, bytes, alignment);
     thread->depth--;
-    if (WEIR_UNLIKELY(status != WEIR_OK))
+    if (status != WEIR_OK)
         return status;
 
     if (mr->counting == NULL)
@@ -355,6 +199,39 @@ weir_status weir_allocate(weir_resource *mr, weir_stream stream,
         tell_allocate(mr, stream, ptr, bytes);
     *out = ptr;
     return WEIR_OK;
+}
+
+/* In a stepped run or a fork's child, or what does not go to the resource. */
+static WEIR_COLD weir_status
+allocate_otherwise(weir_resource *mr, weir_stream stream, size_t bytes,
+                   size_t alignment, void **out)
+{
+    weir_status status = weir__enter();
+    if (status != WEIR_OK)
+        return status;
+    if (!is_plain(mr, bytes, alignment))
+        return answer_alone(mr, bytes, alignment);
+    return allocate_watched(mr, stream, bytes, alignment, out);
+}
+
+weir_status weir_allocate(weir_resource *mr, weir_stream stream,
+                          size_t bytes, size_t alignment, void **out)
+{
+    weir__thread *thread = &weir__own_thread;
+    if (WEIR_UNLIKELY(out == NULL))
+        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
+    *out = NULL;
+    if (WEIR_UNLIKELY(weir__must_enter(thread) || !is_plain(mr, bytes, alignment)))
+        return allocate_otherwise(mr, stream, bytes, alignment, out);
+    if (!mr->is_short)
+        return allocate_watched(mr, stream, bytes, alignment, out);
+
+    thread->depth++;
+    weir_status status = mr->ops.allocate(mr->self, stream, bytes, alignment, out);
+    thread->depth--;
+    WEIR_ASSERT((status == WEIR_OK) == (*out != NULL), "one of our own answers both");
+    WEIR_ASSERT(((uintptr_t)*out & (alignment - 1)) == 0, "and aligned as asked for");
+    return status;
 }
 
 weir_status weir_resource_extend(weir_resource *mr, weir_stream stream, void *ptr,
@@ -413,19 +290,12 @@ static WEIR_COLD void tell_cannot_be_out(weir_resource *mr, void *ptr, size_t by
                      "%s: %p comes back, and no block is out", mr->ops.name, ptr);
 }
 
-bool weir_deallocate(weir_resource *mr, weir_stream stream,
-                     void *ptr, size_t bytes, size_t alignment)
+/* As allocate_watched. */
+static __attribute__((noinline)) bool
+deallocate_watched(weir_resource *mr, weir_stream stream, void *ptr, size_t bytes,
+                   size_t alignment)
 {
-    weir__thread *thread = &weir__own_thread;
-    if (ptr == NULL)
-        return true;
-    if (weir__must_enter(thread) && weir__enter() != WEIR_OK)
-        return true;
-    if (WEIR_UNLIKELY(!could_be_out(mr, bytes, alignment))) {
-        tell_cannot_be_out(mr, ptr, bytes, alignment);
-        return false;
-    }
-
+    weir__thread *thread = weir__thread_self();
     bool counts_itself = mr->counting != NULL; /* afterwards mr may be gone */
     if (mr->listens && thread->depth == 0)
         tell_deallocate(mr, weir__stream_of(stream), ptr, bytes, alignment);
@@ -434,6 +304,35 @@ bool weir_deallocate(weir_resource *mr, weir_stream stream,
     thread->depth--;
     if (done && !counts_itself)
         count_back(mr);
+    return done;
+}
+
+static WEIR_COLD bool
+deallocate_otherwise(weir_resource *mr, weir_stream stream, void *ptr, size_t bytes,
+                     size_t alignment)
+{
+    if (weir__enter() != WEIR_OK)
+        return true;
+    if (could_be_out(mr, bytes, alignment))
+        return deallocate_watched(mr, stream, ptr, bytes, alignment);
+    tell_cannot_be_out(mr, ptr, bytes, alignment);
+    return false;
+}
+
+bool weir_deallocate(weir_resource *mr, weir_stream stream,
+                     void *ptr, size_t bytes, size_t alignment)
+{
+    weir__thread *thread = &weir__own_thread;
+    if (ptr == NULL)
+        return true;
+    if (WEIR_UNLIKELY(weir__must_enter(thread) || !could_be_out(mr, bytes, alignment)))
+        return deallocate_otherwise(mr, stream, ptr, bytes, alignment);
+    if (!mr->is_short)
+        return deallocate_watched(mr, stream, ptr, bytes, alignment);
+
+    thread->depth++;
+    bool done = mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment);
+    thread->depth--; /* mr may be gone */
     return done;
 }
 
@@ -532,6 +431,12 @@ bool weir_free(weir_resource *mr, void *ptr)
 }
 
 /* ---- the rest ---- */
+
+static size_t trim_upstream(weir_resource *mr, size_t keep_bytes)
+{
+    return mr->upstream == NULL ? 0
+                                : weir_resource_trim_sync(mr->upstream, keep_bytes);
+}
 
 size_t weir_resource_trim_sync(weir_resource *mr, size_t keep_bytes)
 {

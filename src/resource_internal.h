@@ -20,7 +20,10 @@ void *weir__resource_self(weir_resource *mr, const weir_resource_ops *ops);
  * in the lines that count its block back, looks whether that was the last of a closing
  * resource. Of both exactly one finds no block out, and ends the resource. A block
  * counts as out until then, also while its deallocation is under way. Giving one back
- * twice may find the resource gone: that is the caller's. */
+ * twice may find the resource gone: that is the caller's.
+ *
+ * Its ops.allocate may write straight to the caller's `out`, which is null when it is
+ * called: it writes once it succeeds, an address as it was asked for. */
 typedef struct weir__counting {
     /* After the last unref: nothing will be allocated any more. True: no block is out,
      * and destroy follows at once. False: weir__resource_ended is called once, by the

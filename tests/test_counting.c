@@ -5,7 +5,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "internal.h"
 #include "resource_internal.h"
+#include "weir/limiting.h"
 #include "weir/pool.h"
 #include "weir/resource_ops.h"
 
@@ -17,6 +19,7 @@ typedef struct toy {
     int out;
     int closed;
     int destroyed;
+    bool is_full;
 } toy;
 
 static weir_status toy_allocate(void *context, weir_stream stream,
@@ -24,9 +27,11 @@ static weir_status toy_allocate(void *context, weir_stream stream,
 {
     toy *self = context;
     (void)stream;
-    *out = aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
-    if (*out == NULL)
+    size_t room = (bytes + alignment) / alignment * alignment;
+    void *ptr = self->is_full ? NULL : aligned_alloc(alignment, room);
+    if (ptr == NULL)
         return weir_resource_refuse(WEIR_OUT_OF_MEMORY, "no room for toys");
+    *out = ptr;
     self->out++;
     return WEIR_OK;
 }
@@ -87,12 +92,30 @@ static weir_resource *make_toy(toy *self, weir_device *device)
 
 /* ---- the core ---- */
 
+/* Where no ledger listens the core's part is shorter. */
+static weir_device *open_listening(bool has_ledger)
+{
+    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
+    emulated.scheduler = WEIR_EMULATED_STEPPED;
+    emulated.no_ledger = !has_ledger;
+    weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
+    options.emulated = &emulated;
+    return open_with("emulated:0", &options);
+}
+
+static void both_ways(void (*test)(weir_device *device))
+{
+    for (int has_ledger = 0; has_ledger < 2; has_ledger++) {
+        weir_device *device = open_listening(has_ledger != 0);
+        test(device);
+        close_emulated(device);
+    }
+}
+
 /* The core looks at nothing of it once it has taken its last block back: the host's
  * memory for it is gone by then, which the address sanitizer sees. */
-static void resource_ends_with_its_last_block(void **state)
+static void ends_with_its_last_block(weir_device *device)
 {
-    (void)state;
-    weir_device *device = open_stepped(support_seed(1));
     toy self;
     weir_resource *mr = make_toy(&self, device);
     must(weir_resource_ref(mr) == mr);
@@ -105,13 +128,16 @@ static void resource_ends_with_its_last_block(void **state)
     must_equal(self.destroyed, 0);
     must(weir_deallocate_after(mr, b, 100, WEIR_ALIGNMENT, NULL, 0));
     must_equal(self.destroyed, 1);
-    close_emulated(device);
 }
 
-static void resource_without_blocks_ends_with_its_last_unref(void **state)
+static void resource_ends_with_its_last_block(void **state)
 {
     (void)state;
-    weir_device *device = open_stepped(support_seed(2));
+    both_ways(ends_with_its_last_block);
+}
+
+static void ends_with_its_last_unref(weir_device *device)
+{
     toy self;
     weir_resource *mr = make_toy(&self, device);
     give(mr, NULL, take(mr, NULL, 100), 100);
@@ -119,15 +145,18 @@ static void resource_without_blocks_ends_with_its_last_unref(void **state)
     weir_resource_unref(mr);
     must_equal(self.destroyed, 1);
     must_equal(self.closed, 1);
-    close_emulated(device);
+}
+
+static void resource_without_blocks_ends_with_its_last_unref(void **state)
+{
+    (void)state;
+    both_ways(ends_with_its_last_unref);
 }
 
 /* What the resource takes back is back, and what it refuses is refused, whatever has
  * passed through the core. */
-static void core_counts_no_block(void **state)
+static void counts_no_block(weir_device *device)
 {
-    (void)state;
-    weir_device *device = open_stepped(support_seed(3));
     toy self;
     weir_resource *mr = make_toy(&self, device);
     void *past_the_core = NULL;
@@ -146,7 +175,48 @@ static void core_counts_no_block(void **state)
     must(toy_deallocate(&self, NULL, past_the_core, 100, WEIR_ALIGNMENT));
     weir_resource_unref(mr);
     must_equal(self.destroyed, 1);
-    close_emulated(device);
+}
+
+static void core_counts_no_block(void **state)
+{
+    (void)state;
+    both_ways(counts_no_block);
+}
+
+/* What goes to the resource, what does not, and what it refuses. */
+static void asks_for_all_kinds(weir_device *device)
+{
+    toy self;
+    weir_resource *mr = make_toy(&self, device);
+    void *ptr = &self;
+    must_ok(weir_allocate(mr, NULL, 0, 256, &ptr));
+    must(ptr == NULL);
+    ptr = &self;
+    must_answer(WEIR_INVALID_ARGUMENT, weir_allocate(mr, NULL, 8, 3, &ptr));
+    must(ptr == NULL);
+    must_answer(WEIR_INVALID_ARGUMENT, weir_allocate(mr, NULL, 8, 512, &ptr));
+    must(ptr == NULL && self.out == 0);
+    self.is_full = true;
+    must_answer(WEIR_OUT_OF_MEMORY, weir_allocate(mr, NULL, 8, 256, &ptr));
+    must(ptr == NULL && self.out == 0);
+    self.is_full = false;
+
+    weir_resource *above; /* calls within calls */
+    must_ok(weir_limiting_create(mr, 1000, &above));
+    ptr = take(above, NULL, 8);
+    must_equal(self.out, 1);
+    weir_resource_unref(mr);
+    give(above, NULL, ptr, 8);
+    must_equal(self.destroyed, 0);
+    weir_resource_unref(above);
+    must_equal(self.destroyed, 1);
+    must_equal(weir__thread_self()->depth, 0);
+}
+
+static void request_is_answered_as_by_any_resource(void **state)
+{
+    (void)state;
+    both_ways(asks_for_all_kinds);
 }
 
 /* ---- a pool ---- */
@@ -187,6 +257,7 @@ int main(void)
         cmocka_unit_test(resource_ends_with_its_last_block),
         cmocka_unit_test(resource_without_blocks_ends_with_its_last_unref),
         cmocka_unit_test(core_counts_no_block),
+        cmocka_unit_test(request_is_answered_as_by_any_resource),
         cmocka_unit_test(pool_ends_on_the_thread_of_its_last_block),
     };
     return cmocka_run_group_tests_name("counting", tests, NULL, NULL);

@@ -479,11 +479,14 @@ static void ledger_hears_of_the_outermost_call(void **state)
 {
     (void)state;
     weir_device *device = open_stepped(support_seed(11));
-    weir_resource *leaf, *mr;
+    weir_resource *leaf, *mr, *pool; /* which counts its blocks itself */
     must_ok(weir_device_resource_create(device, &leaf));
     must_ok(weir_limiting_create(leaf, 100000, &mr));
+    must_ok(weir_resource_open(device, "pool/device", &pool));
     use_after_free(leaf, device);
     use_after_free(mr, device);
+    use_after_free(pool, device);
+    weir_resource_unref(pool);
 
     /* A deallocation that is refused changes nothing for the ledger either. */
     misuse_log log;

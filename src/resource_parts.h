@@ -1,0 +1,36 @@
+/* resource_parts.h - what resource.c (calling resources) and resource_create.c (making
+ * them) share. */
+#ifndef WEIR_RESOURCE_PARTS_H
+#define WEIR_RESOURCE_PARTS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "resource_internal.h"
+#include "weir/resource.h"
+
+/* What every call reads comes first. */
+struct weir_resource {
+    atomic_uint_least64_t counts; /* references, and blocks out in the upper half */
+    const weir__counting *counting; /* null: the core counts the blocks */
+    void *self;
+    weir_device *device;          /* counted */
+    size_t max_alignment;         /* as in the properties */
+    bool knows_blocks;            /* it knows what it never gave: it keeps records, or
+                                     counts itself */
+    bool listens;                 /* there is a ledger to tell */
+    bool is_short;                /* it counts itself, and there is none: calls have
+                                     nothing to do behind the resource's own */
+    weir_resource *upstream;      /* counted; null: a leaf */
+    weir_resource_properties properties;
+    weir_resource_ops ops;        /* last: it grows with later versions */
+};
+
+static inline bool is_power_of_two(size_t n)
+{
+    return n != 0 && (n & (n - 1)) == 0;
+}
+
+#endif
