@@ -8,7 +8,7 @@
  *     }                             ...
  *                                   weir__gate_open(g);          of each gate
  *
- * The owner pays two stores and two loads: no lock, no read-modify-write, no fence.
+ * The owner pays two stores and a few loads: no lock, no read-modify-write, no fence.
  * The protocol is Dekker's: each side stores its own word and then loads the other's,
  * and never may both miss the other's store, which a processor holds back behind later
  * loads. Only one side pays for the order, the rare one, by membarrier(2) with

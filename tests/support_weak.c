@@ -371,8 +371,6 @@ void weak_explore(const weak_program *program)
     weir__mutex_init(&now.lock, WEIR__RANK_RESOURCE);
     do {
         memory_begin(&now.memory);
-        if (program->begin != NULL)
-            program->begin();
         now.ways.active = true;
         must_ok(weir__baton_run(explore_choose, &now.ways, program->threads,
                                 thread_main, nothing));

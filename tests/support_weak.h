@@ -1,5 +1,5 @@
-/* support_weak.h - a simulated memory that is weaker than any processor's, and every
- * way in which a small program of threads can go on it.
+/* support_weak.h - a simulated memory, weak as that of C11 but for one thing (below),
+ * and every way in which a small program of threads can go on it.
  *
  * Each word has all the values that were ever stored in it, oldest first. A thread has
  * a view: how far it has seen of each word. A load may give any value from its view on,
@@ -29,13 +29,12 @@
 #define WEAK_STORES  40 /* of one word, the first included, which is 0 */
 #define WEAK_PLACES  2
 
-/* A program: `begin` readies a run, each of the threads then plays, and `end` looks at
- * what has become of it; `begin` and `end` may be null. */
+/* A program: each of the threads plays, and then `end` looks at what has become of it;
+ * `end` may be null. */
 typedef struct weak_program {
     const char *what;
     uint32_t threads;
     void (*play[WEAK_THREADS])(void);
-    void (*begin)(void);
     void (*end)(void);
     const void *words[WEAK_WORDS]; /* what is loaded and stored; null after the last */
 } weak_program;
