@@ -41,8 +41,7 @@ weir_status weir__fail_memory(weir_status status, const weir_out_of_memory *repo
 /* Tells the misuse handler. If this returns, the caller changes nothing. To be called
  * without locks. */
 void weir__misuse(weir_misuse_kind kind, const void *ptr, size_t bytes,
-                  const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+                  const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* ---- checks ---- */
 
