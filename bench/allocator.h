@@ -13,16 +13,17 @@
 #define STREAMS_MAX 64
 
 typedef struct allocator_options {
-    unsigned streams;   /* to make, besides the default stream */
-    bool unknown;       /* do not introduce them to Weir */
-    const char *spec;   /* resources to build, for Weir; null: the default */
+    unsigned streams;    /* to make, besides the default stream */
+    bool unknown;        /* for Weir: do not introduce them to it */
+    const char *spec;    /* for Weir: resources to build; null: the default */
+    size_t memory_bytes; /* for Weir: of the emulated device; 0: the default */
 } allocator_options;
 
 /* What the program is called, and what it measures, for people: with version. */
 extern const char *const allocator_name;
 const char *allocator_description(void);
 
-/* False: it was said why, on stderr. Once per process. */
+/* False: it was said why, on stderr. One at a time. */
 bool allocator_open(const allocator_options *options);
 void allocator_close(void);
 

@@ -69,8 +69,10 @@ bool allocator_open(const allocator_options *options)
 {
     const char *spec = options->spec == NULL ? DEFAULT_SPEC : options->spec;
 
+    size_t memory = options->memory_bytes;
+
     streams_are_unknown = options->unknown;
-    if (open_no_work_device(DEVICE_BYTES, &device) != WEIR_OK)
+    if (open_no_work_device(memory == 0 ? DEVICE_BYTES : memory, &device) != WEIR_OK)
         return say_failed("no device");
     if (weir_resource_open(device, spec, &resource) != WEIR_OK)
         return say_failed(spec);
@@ -92,6 +94,7 @@ void allocator_close(void)
         if (status != WEIR_OK)
             say_failed("a stream is not destroyed");
     }
+    stream_count = 0;
     weir_device_unref(device);
 }
 

@@ -9,8 +9,9 @@
  *     --batches N     does so many batches of work in the function bench_counted, for
  *                     a program that counts instructions, and measures nothing; says
  *                     {"units": how many that were}
- *     --spec TEXT     resources to build, for Weir; default "pool/device"
- *     --unknown       streams that Weir is not told of
+ *     --spec TEXT     for Weir: resources to build; default "pool/device"
+ *     --memory BYTES  for Weir: of the emulated device; default 64 GiB
+ *     --unknown       for Weir: streams that it is not told of
  *
  * Prints Google Benchmark's JSON; a unit is what the case says, mostly a pair. A second
  * thread sleeps meanwhile, so that nothing is cheaper than in a program with threads.
@@ -200,6 +201,8 @@ static bool read_option(const char *option, const char *value, bench_options *ou
         out->allocator.spec = value;
     } else if (strcmp(option, "--batches") == 0) {
         return read_count(value, SIZE_MAX, &out->batches);
+    } else if (strcmp(option, "--memory") == 0) {
+        return read_count(value, SIZE_MAX, &out->allocator.memory_bytes);
     } else if (strcmp(option, "--threads") == 0) {
         if (!read_count(value, STREAMS_MAX, &number))
             return false;

@@ -9,22 +9,29 @@ set_target_properties(bench_shim PROPERTIES CXX_STANDARD 17 CXX_EXTENSIONS OFF)
 target_compile_options(bench_shim PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Werror)
 target_link_libraries(bench_shim PUBLIC benchmark::benchmark)
 
-add_library(bench_cases STATIC bench.c cases.c cases_loops.c cases_threads.c draws.c
-            work.c)
+add_library(bench_cases STATIC cases.c cases_loops.c cases_threads.c draws.c work.c)
 weir_house(bench_cases)
-target_link_libraries(bench_cases PUBLIC bench_shim Threads::Threads m)
+target_link_libraries(bench_cases PUBLIC Threads::Threads m)
 
 # bench_program(NAME SOURCE...)
 function(bench_program name)
-    add_executable(bench_${name} ${ARGN})
+    add_executable(bench_${name} bench.c ${ARGN})
     weir_house(bench_${name})
-    target_link_libraries(bench_${name} PRIVATE bench_cases ${CMAKE_DL_LIBS})
+    target_link_libraries(bench_${name} PRIVATE bench_cases bench_shim ${CMAKE_DL_LIBS})
     set_target_properties(bench_${name} PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()
 
 bench_program(null allocator_null.c own_cases_none.c)
 bench_program(weir allocator_weir.c own_cases_weir.c)
 target_link_libraries(bench_weir PRIVATE weir)
+
+# What is not a matter of pairs.
+add_executable(bench_memory memory.c allocator_weir.c)
+add_executable(bench_moments moments.c allocator_weir.c)
+foreach(target bench_memory bench_moments)
+    weir_house(${target})
+    target_link_libraries(${target} PRIVATE bench_cases weir)
+endforeach()
 
 # bench_malloc(NAME LIBRARY): a malloc, whose library's file is called LIBRARY; it stays
 # although nothing names it.

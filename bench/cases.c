@@ -22,6 +22,13 @@
 #define RANDOM(NAME, COUNT, BYTES_MAX)                                           \
     { .name = NAME, .kind = &kind_random, .count = COUNT, .bytes_max = BYTES_MAX }
 
+/* RMM's RANDOM_ALLOCATIONS with its ranges. */
+#define RMM_RANDOM_ONE(COUNT, MIBS)                                              \
+    RANDOM("RMM/RANDOM_ALLOCATIONS/" #COUNT "/" #MIBS, COUNT, (size_t)(MIBS) * MIB)
+#define RMM_RANDOM(COUNT)                                                        \
+    RMM_RANDOM_ONE(COUNT, 1), RMM_RANDOM_ONE(COUNT, 4), RMM_RANDOM_ONE(COUNT, 64), \
+    RMM_RANDOM_ONE(COUNT, 256), RMM_RANDOM_ONE(COUNT, 1024), RMM_RANDOM_ONE(COUNT, 4096)
+
 const bench_case cases[] = {
     LIFO("W1/256", 256, 1),
     LIFO("W1/4K", 4 * KIB, 1),
@@ -70,6 +77,9 @@ const bench_case cases[] = {
     { .name = "threads/freed-by-another", .kind = &kind_other_thread, .streams = 1,
       .bytes = 4 * KIB },
     { .name = "trace", .kind = &kind_script, .streams = 1 },
+    RMM_RANDOM(1000),
+    RMM_RANDOM(10000),
+    RMM_RANDOM(100000),
     LIFO("size/256", 256, 1),
     LIFO("size/1K", KIB, 1),
     LIFO("size/4K", 4 * KIB, 1),

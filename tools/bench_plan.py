@@ -22,8 +22,6 @@ TARGETS = {
     "W5/100": 45, "W5/1k": 45, "W5/10k": 45, "W5/100k": 70, "W5/1M/small": 70,
 }
 TRACE_TARGET = 30
-# Of smallest pool over peak live, see bench_memory.py.
-MEMORY_TARGETS = {"W5/10k": 1.08, "W5/10k/4s": 1.07, "W5/10k/small": 1.07}
 
 WORKLOADS = ["W1/256", "W1/4K", "W1/1M", "W1/4Kx32", "W1/1Mx32", "W2/1000/4096M",
              "W2/10k/1M", "W2/100k/1M", "W3", "W4", "W4/ring", "W5/100", "W5/1k",
@@ -34,6 +32,16 @@ SIZES = ["size/" + size for size in ["256", "1K", "4K", "16K", "64K", "256K", "1
                                      "4M", "16M", "64M"]]
 LIVE = ["W5/%s/small" % live for live in ["10", "100", "1k", "10k", "100k", "1M"]]
 LIVE_LARGE = ["W5/" + live for live in ["10", "100", "1k", "10k", "100k"]]
+# RMM's own, of which the harness can do only those that merely allocate. Half of the
+# emulated device is drawn at once, as theirs does.
+RMM_POOL = ["--spec", "pool(initial=32GiB)/device"]
+RMM_RANDOM = [f"RMM/RANDOM_ALLOCATIONS/{count}/{mib}"
+              for count in [1000, 10000, 100000] for mib in [1, 4, 64, 256, 1024, 4096]]
+RMM_OTHERS = ["RMM/" + name for name in [
+    *(f"MULTI_STREAM_ALLOCATIONS/{streams}{warm}"
+      for warm in ["", "/prewarm"] for streams in [1, 2, 4]),
+    *("UVECTOR/" + count for count in ["10k", "100k", "1M", "10M", "100M", "1G"]),
+    "CUDA_STREAM_POOL/pool", "CUDA_STREAM_POOL/new"]]
 
 QUICK = ["W1/4K", "W1/1Mx32", "W2/10k/1M", "W3", "W4", "W5/100", "W5/10k"]
 
@@ -70,6 +78,9 @@ def items_of(quick, cores, scripts):
     for name, path in scripts.items():
         items.append(Item("trace/" + name, ["trace", "--script", path], ALL))
     if not quick:
+        items += [Item(name, [name, *RMM_POOL], ["null", "weir"])
+                  for name in RMM_RANDOM]
+        items += [Item(name, [name, *RMM_POOL], ["weir"]) for name in RMM_OTHERS]
         items += [case_item(name, ALL) for name in SIZES]
         items += [case_item(name, ALL) for name in [*LIVE, *LIVE_LARGE]
                   if name not in WORKLOADS]

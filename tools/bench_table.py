@@ -1,17 +1,13 @@
 """bench_table - what tools/bench says: the table of figures, for a terminal and for
 bench/README.md.
 """
+import re
+
+import bench_memory
 import bench_plan
+import bench_words as words
 
 COLUMNS = ["null", "weir", "weir-unknown", *bench_plan.PEERS]
-
-
-def number_of(value):
-    if value is None:
-        return "-"
-    if abs(value) < 10:
-        return f"{value:.1f}"
-    return f"{value:.0f}"
 
 
 def target_of(key):
@@ -32,15 +28,19 @@ def calls_of(figure):
                      for kind, value in figure.get("calls", {}).items())
 
 
+def is_workload(key):
+    return key in bench_plan.WORKLOADS or key.startswith("trace/")
+
+
 def time_rows(figures):
     """Harness gross, everything else net of it."""
     rows = [["workload", "harness", "target", *COLUMNS[1:], "Weir's device calls"]]
     for key, by_name in figures.items():
-        if key.startswith(("lookup", "size/")) or "null" not in by_name:
+        if "null" not in by_name or not is_workload(key):
             continue
         target = target_of(key)
-        cells = [number_of(net_of(figures, key, name)) for name in COLUMNS[1:]]
-        rows.append([key, number_of(by_name["null"]["gross"]),
+        cells = [words.number_of(net_of(figures, key, name)) for name in COLUMNS[1:]]
+        rows.append([key, words.number_of(by_name["null"]["gross"]),
                      "" if target is None else str(target), *cells,
                      calls_of(by_name.get("weir", {}))])
     return rows
@@ -54,8 +54,8 @@ def lookup_rows(figures):
         ahead = figures.get(lookup.replace("lookup", "lookup-ahead"), {})
         if weir is None or bare is None:
             continue
-        rows.append([key, number_of(weir), number_of(bare),
-                     number_of(ahead.get("null", {}).get("gross")),
+        rows.append([key, words.number_of(weir), words.number_of(bare),
+                     words.number_of(ahead.get("null", {}).get("gross")),
                      f"{weir / bare:.2f}"])
     return rows
 
@@ -65,14 +65,10 @@ def thread_rows(figures, cores):
     does. Gross: the harness is in it."""
     rows = [["workload", "threads", *COLUMNS[:2], *bench_plan.PEERS, "weir per core"]]
     for key, by_name in figures.items():
-        case, _, threads = key.partition("/t") if "/t" in key else (key, "", "1")
         if not key.startswith(("W6", "threads/")):
             continue
-        if key.startswith("threads/"):
-            case, _, threads = key.rpartition("/t")
-            if not threads.isdigit():
-                case, threads = key, "1"
-        count = int(threads)
+        case, threads = re.fullmatch(r"(.*?)(?:/t(\d+))?", key).groups()
+        count = int(threads or 1)
         cells = []
         for name in ["null", "weir", *bench_plan.PEERS]:
             gross = by_name.get(name, {}).get("gross")
@@ -82,16 +78,29 @@ def thread_rows(figures, cores):
         share = "-"
         if one and many:
             share = f"{100 * one / many * count / min(count, cores):.0f} %"
-        rows.append([case, threads, *cells, share])
+        rows.append([case, str(count), *cells, share])
     return rows
 
 
-def size_rows(figures):
-    rows = [["size", *COLUMNS[1:2], *bench_plan.PEERS]]
-    for key in bench_plan.SIZES:
+def rmm_rows(figures):
+    """With RMM's names; RANDOM_ALLOCATIONS net of the harness, the others gross."""
+    rows = [["RMM's benchmark", "ns per pair, kernel, vector or stream", "runs"]]
+    for key, by_name in figures.items():
+        weir = by_name.get("weir") if key.startswith("RMM/") else None
+        if weir:
+            runs = ", ".join(map(words.number_of, weir["runs"]))
+            median = weir.get("net", weir["gross"])
+            rows.append([key[len("RMM/"):], words.number_of(median), runs])
+    return rows
+
+
+def sweep_rows(figures, what, keys):
+    """`keys` are named by their second word: "size/4K", "W5/100/small"."""
+    rows = [[what, "weir", *bench_plan.PEERS]]
+    for key in keys:
         if key in figures:
             nets = [net_of(figures, key, name) for name in rows[0][1:]]
-            rows.append([key[len("size/"):], *map(number_of, nets)])
+            rows.append([key.split("/")[1], *map(words.number_of, nets)])
     return rows
 
 
@@ -103,7 +112,7 @@ def instruction_rows(counts):
             continue
         cells = [None if by_name.get(name) is None else by_name[name] - harness
                  for name in ["weir", *bench_plan.PEERS]]
-        rows.append([case, number_of(harness), *map(number_of, cells)])
+        rows.append([case, words.number_of(harness), *map(words.number_of, cells)])
     return rows
 
 
@@ -115,9 +124,16 @@ def tables_of(results):
               ("beside a bare lookup of 16 bytes per block, ns", lookup_rows(figures)),
               ("million units per second, all threads together",
                thread_rows(figures, cores)),
-              ("one block of each size, ns per pair, net", size_rows(figures)),
+              ("RMM's benchmarks, on Weir", rmm_rows(figures)),
+              ("one block of each size, ns per pair, net",
+               sweep_rows(figures, "size", bench_plan.SIZES)),
+              ("so many live of 256 B to 1 MiB, ns per pair, net",
+               sweep_rows(figures, "live", bench_plan.LIVE_LARGE)),
+              ("so many live of 256 B to 16 KiB, ns per pair, net",
+               sweep_rows(figures, "live", bench_plan.LIVE)),
               ("instructions", instruction_rows(results.get("instructions", {})))]
-    tables += results.get("tables", [])
+    if results.get("memory"):
+        tables += bench_memory.tables_of(results["memory"])
     return [(heading, rows) for heading, rows in tables if len(rows) > 1]
 
 

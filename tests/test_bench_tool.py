@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""test_bench_tool.py - what tools/bench makes of what the benchmark programs say, and
+of what they do not say. The programs here are scripts: it needs no Google Benchmark, no
+peers and no matplotlib.
+"""
+import csv
+import io
+import os
+import sys
+import tempfile
+import unittest
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(TOP, "tools"))
+import bench_memory
+import bench_plan
+import bench_record
+import bench_run
+import bench_table
+
+# A benchmark program that takes 3 ns by itself and 10 with "weir", the processor's time
+# being two less than the clock's; and breaks where it is asked for W3.
+PROGRAM = """#!/bin/sh
+echo "$0 $*" >> "$0.log"
+ns=3 threads=1 record=0
+case $0 in *weir) ns=10 record=0.5;; esac
+case $1 in W3) echo "the work has failed" >&2; exit 1;; esac
+case $2 in --threads) threads=$3;; esac
+echo '{"benchmarks": [{"threads": '$threads', "cpu_time": '$((ns - 2))', "real_time": 0,
+ "items_per_second": '$((threads * 1000000000 / ns))', "event_record": '$record',
+ "event_query": 0, "stream_wait_event": 0, "others": 0}]}'
+"""
+
+
+def quiet(words):
+    del words
+
+
+class Programs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        for name in ["bench_null", "bench_weir", "bench_tcmalloc"]:
+            path = os.path.join(self.folder, name)
+            with open(path, "w", encoding="ascii") as file:
+                file.write(PROGRAM)
+            os.chmod(path, 0o755)
+        self.bench = bench_run.Bench(self.folder, 0.5)
+        stderr, sys.stderr = sys.stderr, io.StringIO()
+        self.addCleanup(setattr, sys, "stderr", stderr)
+
+    def figures(self, items, rounds=3):
+        return bench_run.figures_of(
+            bench_run.measure_all(self.bench, items, rounds, quiet))
+
+    def test_figures_are_net_of_the_harness(self):
+        items = [bench_plan.case_item("W1/4K", ["null", "weir"])]
+        found = self.figures(items)["W1/4K"]
+        self.assertEqual(self.bench.failures, [])
+        self.assertEqual(found["null"]["gross"], 1)
+        self.assertEqual(found["weir"]["runs"], [8, 8, 8])
+        self.assertEqual(found["weir"]["net"], 7)
+        self.assertEqual(found["weir"]["wall"], 10)
+        self.assertEqual(found["weir"]["calls"], {"event_record": 0.5})
+        self.assertNotIn("calls", found["null"])
+
+    def test_several_threads_are_timed_by_the_clock(self):
+        items = [bench_plan.case_item("W6a", ["null", "weir"], 4)]
+        found = self.figures(items)["W6a/t4"]
+        self.assertEqual(found["null"]["gross"], 3)
+        self.assertEqual(found["weir"]["gross"], 10)
+        with open(os.path.join(self.folder, "bench_weir.log"), encoding="ascii") as log:
+            self.assertIn("bench_weir W6a --threads 4 --seconds 0.5", log.read())
+
+    def test_what_fails_is_told_and_left_out(self):
+        items = [bench_plan.case_item("W3", ["null", "weir"]),
+                 bench_plan.case_item("W4", ["null", "glibc"])]
+        found = self.figures(items, rounds=1)
+        self.assertEqual(found["W3"], {})
+        self.assertEqual(list(found["W4"]), ["null"])
+        self.assertEqual(len(self.bench.failures), 3)
+        self.assertIn("the work has failed", self.bench.failures[0])
+        self.assertIn("No such file", self.bench.failures[2])
+
+
+class Plan(unittest.TestCase):
+    def test_every_case_is_one_of_the_programs(self):
+        with open(os.path.join(TOP, "bench", "cases.c"), encoding="utf-8") as file:
+            text = file.read()
+        named = [*bench_plan.WORKLOADS, *bench_plan.QUICK, *bench_plan.UNKNOWN,
+                 *bench_plan.LOOKUPS.values(), *bench_plan.SIZES, *bench_plan.LIVE,
+                 *bench_plan.LIVE_LARGE, *bench_plan.TARGETS, *bench_memory.FIT,
+                 *bench_memory.HOST, *bench_memory.DRIFT, *bench_memory.FIT_TARGETS]
+        for name in named:
+            self.assertIn(f'"{name}"', text)
+
+    def test_no_figure_is_measured_twice(self):
+        for quick in [True, False]:
+            keys = [item.key for item in bench_plan.items_of(quick, 2, {"t": "t.txt"})]
+            self.assertEqual(len(keys), len(set(keys)))
+            self.assertIn("trace/t", keys)
+
+    def test_scripts_are_made_of_both_forms_of_trace(self):
+        rows = csv.DictReader(["t_ns,thread,stream,op,id,size", "0,0,0,A,7,100",
+                               "1,0,0,A,9,200", "2,0,0,F,7,100", "3,0,0,F,5,1"])
+        self.assertEqual(list(bench_plan.events_of(rows)),
+                         [("A", 0, 100), ("A", 1, 200), ("F", 0, 0)])
+        rows = csv.DictReader(
+            ["Thread,Time,Action,Pointer,Size,Stream", "1,0,allocate,0x10,100,0",
+             "1,0,free,0x10,100,0", "1,0,allocate failure,0x0,9,0",
+             "1,0,allocate,0x10,50,0"])
+        self.assertEqual(list(bench_plan.events_of(rows)),
+                         [("A", 0, 100), ("F", 0, 0), ("A", 1, 50)])
+
+    def test_the_projects_traces_become_scripts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            scripts = bench_plan.write_scripts(False, folder)
+            with open(scripts["word_index"], encoding="ascii") as file:
+                lines = file.readlines()
+        self.assertEqual(len(lines), 2398)
+        self.assertEqual(lines[0], "A 0 39\n")
+        self.assertEqual(sum(line.startswith("F") for line in lines), 1199)
+
+
+RESULTS = {
+    "machine": {"processor": "Intel(R) Xeon(R) X (family 6, model 1, stepping 8)",
+                "cores": 2, "kernel": "6.1", "system": "Debian",
+                "packages": {"gcc": "1"},
+                "commit": "abc", "date": "2026-01-31", "load_before": [0.1, 0.2, 0.3],
+                "load_after": [1, 2, 3]},
+    "rounds": 3, "seconds": 0.2, "failures": [],
+    "figures": {
+        "W1/4K": {"null": {"gross": 3, "net": 0}, "weir": {"gross": 10, "net": 7,
+                  "calls": {"event_record": 1}}, "glibc": {"gross": 43, "net": 40}},
+        "W5/100k": {"null": {"gross": 5}, "weir": {"gross": 65, "net": 60}},
+        "lookup/100k": {"null": {"gross": 40}},
+        "lookup-ahead/100k": {"null": {"gross": 4}},
+        "W6a": {"null": {"gross": 3}, "weir": {"gross": 10}},
+        "W6a/t2": {"null": {"gross": 3}, "weir": {"gross": 20}},
+        "W6a/t4": {"null": {"gross": 3}, "weir": {"gross": 20}},
+        "RMM/UVECTOR/10k": {"weir": {"gross": 5000, "runs": [5000]}}},
+}
+
+
+class Tables(unittest.TestCase):
+    def rows_of(self, heading):
+        found = [rows for words, rows in bench_table.tables_of(RESULTS)
+                 if words.startswith(heading)]
+        self.assertEqual(len(found), 1)
+        return found[0]
+
+    def test_targets_stand_beside(self):
+        rows = self.rows_of("ns per pair")
+        self.assertEqual(rows[1], ["W1/4K", "3.0", "8", "7.0", "-", "-", "-", "-", "40",
+                                   "record 1"])
+        self.assertEqual([row[0] for row in rows[1:]], ["W1/4K", "W5/100k"])
+
+    def test_lookups_are_beside_what_they_are_for(self):
+        self.assertEqual(self.rows_of("beside a bare")[1],
+                         ["W5/100k", "60", "40", "4.0", "1.50"])
+
+    def test_threads_count_up_to_the_cores(self):
+        rows = self.rows_of("million")
+        self.assertEqual([row[1] for row in rows[1:]], ["1", "2", "4"])
+        self.assertEqual([row[3] for row in rows[1:]], ["100.0", "100.0", "200.0"])
+        self.assertEqual([row[-1] for row in rows[1:]], ["100 %", "50 %", "100 %"])
+
+    def test_a_record_replaces_the_one_before(self):
+        name = bench_record.folder_name(RESULTS["machine"])
+        self.assertEqual(name, "intel-xeon-x-2026-01-31")
+        block = bench_record.block_of(RESULTS, name)
+        with open(bench_record.README, encoding="utf-8") as file:
+            text = file.read()
+        once = bench_record.with_block(text, block)
+        self.assertEqual(bench_record.with_block(once, block), once)
+        self.assertIn("| W1/4K | 3.0 | 8 | 7.0 |", once)
+        self.assertIn("(results/intel-xeon-x-2026-01-31/workloads.png)", once)
+        head = text[:text.index(bench_record.BEGIN)]
+        self.assertTrue(once.startswith(head))
+        self.assertTrue(once.endswith(text[text.index(bench_record.END):]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,120 @@
+"""bench_memory - what memory Weir needs, and what happens seldom: the figures of
+bench_memory, of bench_moments and of `weir replay`, for tools/bench.
+"""
+import json
+import os
+
+import bench_plan
+import bench_words as words
+
+FIT = ["W5/10k", "W5/10k/4s", "W5/10k/small"]
+HOST = ["W5/10k", "W5/10k/small", "W5/1M/small"]
+DRIFT = ["W5/10k", "W5/10k/4s", "W5/10k/small"]
+QUICK = ["W5/10k/small"]
+
+FIT_TARGETS = {"W5/10k": 1.08, "W5/10k/4s": 1.07, "W5/10k/small": 1.07}
+TRACE_FIT_TARGET = 1.06
+
+
+def program(bench, name):
+    return os.path.join(bench.folder, name)
+
+
+def of_cases(bench, command, cases, say):
+    found = {}
+    for case in cases:
+        say(f"memory: {command} of {case}")
+        said = bench.json([program(bench, "bench_memory"), command, case])
+        if said:
+            found[case] = said
+    return found
+
+
+def replay(bench, trace, *options):
+    """What `weir replay` found of its one resource; {} if it failed."""
+    tool = os.path.join(os.path.dirname(bench.folder), "weir")
+    said = bench.json([tool, "replay", trace, "--json", "--device", "emulated",
+                       *options])
+    return said["results"][0] if said else {}
+
+
+def of_traces(bench, quick, say):
+    """On one stream, how large a pool has to be; with those that a trace has, RMM's
+    REPLAY: how long an event takes."""
+    found = {}
+    for name, path in bench_plan.traces(quick).items():
+        say(f"memory: fit of {name}")
+        fit = replay(bench, path, "--streams", "1", "--repeat", "1", "--fit")
+        say(f"replay of {name}")
+        timed = replay(bench, path)
+        if fit and timed:
+            found[name] = {"fit": fit["fit_over_live"],
+                           "peak_bytes": fit["peak_live_bytes"],
+                           "fit_bytes": fit["fit_bytes"],
+                           "ns_per_event": timed["ns_per_event_median"]}
+    return found
+
+
+def moments(bench, say):
+    say("moments")
+    lines = bench.output([program(bench, "bench_moments")]).splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def measure(bench, quick, say):
+    return {"fit": of_cases(bench, "fit", QUICK if quick else FIT, say),
+            "host": of_cases(bench, "host", QUICK if quick else HOST, say),
+            "drift": of_cases(bench, "drift", [] if quick else DRIFT, say),
+            "traces": of_traces(bench, quick, say),
+            "moments": moments(bench, say)}
+
+
+# --- tables ------------------------------------------------------------------------
+
+def fit_rows(memory):
+    rows = [["workload", "peak live", "smallest pool", "over peak", "target",
+             "grown from nothing"]]
+    for case, it in memory["fit"].items():
+        rows.append([case, words.mib(it["peak_bytes"]),
+                     words.mib(it["fit_bytes"]),
+                     f"{it['fit']:.4f}", f"{FIT_TARGETS[case]:.2f}",
+                     f"{it['grown']:.4f}"])
+    for name, it in memory["traces"].items():
+        rows.append(["trace/" + name, words.mib(it["peak_bytes"]),
+                     words.mib(it["fit_bytes"]),
+                     f"{it['fit']:.4f}", f"{TRACE_FIT_TARGET:.2f}", ""])
+    return rows
+
+
+def host_rows(memory):
+    rows = [["workload", "live blocks", "held", "host memory", "of it malloc",
+             "bytes per block", "of 32 per block and 0.1 % of held"]]
+    for case, it in memory["host"].items():
+        rows.append([case, str(it["blocks"]), words.mib(it["held_bytes"]),
+                     words.mib(it["private_bytes"]), words.mib(it["malloc_bytes"]),
+                     f"{it['per_block']:.1f}", f"{100 * it['of_allowed']:.0f} %"])
+    return rows
+
+
+def moment_rows(memory):
+    rows = [["moment", "samples", "quartile", "median", "quartile", "records",
+             "queries", "waits", "other calls"]]
+    for it in memory["moments"]:
+        calls = it["calls"]
+        kinds = ["event_record", "event_query", "stream_wait_event", "others"]
+        rows.append([it["name"], str(it["samples"]), *map(words.duration, it["ns"]),
+                     *(words.number_of(calls[kind]) for kind in kinds)])
+    return rows
+
+
+def replay_rows(memory):
+    rows = [["RMM's REPLAY, with the trace's own streams", "ns per event"]]
+    for name, it in memory["traces"].items():
+        rows.append([name, words.number_of(it["ns_per_event"])])
+    return rows
+
+
+def tables_of(memory):
+    return [("memory", fit_rows(memory)), ("host memory", host_rows(memory)),
+            ("moments, with the device calls of each", moment_rows(memory)),
+            ("replays", replay_rows(memory))]
