@@ -34,11 +34,13 @@
 
 /* ---- allocation ---- */
 
-bool weir__pool_may_take(const weir__request *request, const weir__heap_block *block)
+bool weir__pool_may_take(const weir__request *request, uint32_t block)
 {
-    for (; block != NULL; block = block->more) {
-        if (block->mark.clock != request->clock &&
-            !weir__order_may_take(request->pool->order, request->clock, block->mark))
+    weir__mark mark;
+    uint32_t cursor = 0;
+    while (weir__heap_next_mark(&request->pool->heap, block, &cursor, &mark)) {
+        if (mark.clock != request->clock &&
+            !weir__order_may_take(request->pool->order, request->clock, mark))
             return false;
     }
     return true;
@@ -74,33 +76,34 @@ void weir__pool_learn_dropped_locked(weir__pool *self)
         ops->note_learn(self->device->self, dropped_key(self));
 }
 
-weir__heap_block *weir__pool_hand_out_locked(weir__request *request,
-                                             weir__heap_run run, weir__mark front,
-                                             weir__mark rest)
+uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
+                                    weir__mark front, weir__mark rest)
 {
     weir__pool *self = request->pool;
     WEIR_ASSERT(weir__mutex_is_mine(&self->lock), "handing out changes the heap");
     WEIR_CHECK(!self->closing, "allocated after the last unref");
 
-    weir__heap_block *block = weir__heap_hand_out(
-        &self->heap, run, request->bytes, request->alignment, front, rest);
-    block->asked_bytes = request->asked_bytes;
-    block->asked_alignment = request->asked_alignment;
-    block->stream = request->stream;
-    block->birth = request->clock;
+    uint32_t id = weir__heap_hand_out(&self->heap, run, request->bytes,
+                                      request->alignment, front, rest);
+    weir__heap_block *block = weir__heap_block_of(&self->heap, id);
+    uint32_t tag = weir__heap_out_tag(request->asked_bytes, request->asked_alignment);
+    if (request->owner->kind == WEIR__POOL_CAPTURE)
+        tag |= WEIR__TAG_CAPTURED;
+    weir__heap_set_tag(block, tag);
+    atomic_store_explicit(&block->link, request->owner->slot, memory_order_relaxed);
     weir__pool_learn_dropped_locked(self);
     count_out(&self->counts, request->asked_bytes);
-    return block;
+    return id;
 }
 
-weir__heap_block *weir__pool_take_own_locked(weir__request *request)
+uint32_t weir__pool_take_own_locked(weir__request *request)
 {
     weir__heap *heap = &request->pool->heap;
-    weir__heap_block *block =
-        weir__heap_best(heap, request->clock, request->bytes, request->alignment);
-    if (block == NULL)
-        return NULL;
-    weir__mark mark = block->mark;
+    uint32_t block =
+        weir__heap_best(heap, request->owner, request->bytes, request->alignment);
+    if (block == 0)
+        return 0;
+    weir__mark mark = weir__heap_mark(heap, block);
     weir__heap_hold(heap, block);
     return weir__pool_hand_out_locked(request, (weir__heap_run){ block, block }, mark,
                                       mark);
@@ -114,7 +117,7 @@ static void report_locked(const weir__request *request, weir_out_of_memory *repo
         .requested_bytes = request->asked_bytes,
         .limit_bytes = self->options.limit_bytes,
         .held_bytes = self->held_bytes,
-        .in_use_bytes = self->heap.out_bytes,
+        .in_use_bytes = self->heap.taken_bytes,
         .largest_free_bytes = weir__heap_largest_free(&self->heap),
         .resource = "pool",
     };
@@ -139,21 +142,29 @@ static weir_status refuse(const weir__request *request, weir_status status)
     return weir__fail_memory(request->refusal, &report);
 }
 
-/* The whole way. The heap's promise is given, and taken back by the caller. */
-static weir_status serve(weir__request *request, weir__heap_block **out)
+bool weir__pool_meet_owner_locked(weir__request *request)
 {
     weir__pool *self = request->pool;
-    while (!weir__order_hold(self->order, request->clock)) {
-        weir_status met = weir__order_clock(self->order, request->stream,
-                                            &request->clock);
-        if (met != WEIR_OK)
-            return met;
-    }
-    weir__mutex_lock(&self->miss);
-    weir_status status = weir__pool_miss(request, out);
-    weir__mutex_unlock(&self->miss);
-    weir__order_let_go(self->order, request->clock);
-    return status;
+    weir__heap_owner *owner =
+        weir__heap_owner_get(&self->heap, request->clock, request->stream);
+    if (owner != NULL && owner->kind == 0)
+        owner->kind = weir__order_is_captured(self->order,
+                                              (weir__mark){ request->clock, 0 })
+                          ? WEIR__POOL_CAPTURE
+                          : WEIR__POOL_PLAIN;
+    request->owner = owner;
+    return owner != NULL;
+}
+
+/* The promise makes owners, and may use those of which nothing is left for that. */
+static bool promise_locked(weir__request *request) WEIR_REQUIRES(request->pool->lock)
+{
+    if (!weir__pool_meet_owner_locked(request))
+        return false;
+    request->owner->pins++;
+    bool promised = weir__heap_promise(&request->pool->heap);
+    request->owner->pins--;
+    return promised;
 }
 
 static weir_status pool_allocate(void *context, weir_stream stream,
@@ -176,27 +187,31 @@ static weir_status pool_allocate(void *context, weir_stream stream,
     if (status != WEIR_OK)
         return refuse(&request, status);
 
-    weir__heap_block *block = NULL;
+    uint32_t block = 0;
     weir__mutex_lock(&self->lock);
-    bool promised = weir__heap_promise(&self->heap);
+    bool promised = promise_locked(&request);
     if (promised)
         block = weir__pool_take_own_locked(&request);
-    if (block != NULL)
+    if (block != 0)
         weir__heap_forget_promise(&self->heap);
+    uintptr_t base =
+        block != 0 ? weir__heap_base(weir__heap_block_of(&self->heap, block)) : 0;
     weir__mutex_unlock(&self->lock);
     if (!promised)
         return refuse(&request, weir__fail(WEIR_OUT_OF_HOST_MEMORY,
                                            "pool: no memory for records"));
 
-    if (block == NULL) {
-        status = serve(&request, &block);
+    if (block == 0) {
+        status = weir__pool_serve(&request, &block);
         weir__mutex_lock(&self->lock);
         weir__heap_forget_promise(&self->heap);
+        if (block != 0)
+            base = weir__heap_base(weir__heap_block_of(&self->heap, block));
         weir__mutex_unlock(&self->lock);
-        if (block == NULL)
+        if (block == 0)
             return refuse(&request, status);
     }
-    *out = (void *)block->base;
+    *out = (void *)base;
     return WEIR_OK;
 }
 
@@ -209,34 +224,65 @@ typedef struct slip {
     size_t alignment;
 } slip;
 
+/* A block that comes back. */
+typedef struct returning {
+    uint32_t block;        /* 0: none */
+    size_t asked_bytes;
+    uint64_t birth;        /* the clock that it was allocated under */
+} returning;
+
+static size_t asked_bytes(const weir__heap_block *block)
+{
+    uint32_t slack = weir__heap_tag(block) >> WEIR__TAG_SLACK_SHIFT & 0xffu;
+    return weir__heap_bytes(block) - slack;
+}
+
+static size_t asked_alignment(const weir__heap_block *block)
+{
+    return (size_t)1 << (weir__heap_tag(block) >> WEIR__TAG_ALIGN_SHIFT & 31u);
+}
+
+static const weir__heap_owner *birth_of(const weir__pool *self,
+                                        const weir__heap_block *block)
+{
+    return weir__heap_owner_at(
+        &self->heap, atomic_load_explicit(&block->link, memory_order_relaxed));
+}
+
 /* A pointer that is not the address of a block that is out. What lies in free memory
  * may have been handed out before; nobody remembers. */
 static slip unknown_pointer(const weir__pool *self, const void *ptr)
 {
-    const weir__heap_block *around = weir__heap_around(&self->heap, ptr);
-    bool is_free = around != NULL && around->state != WEIR__HEAP_OUT;
+    uint32_t around = weir__heap_around(&self->heap, ptr);
+    bool is_free = around != 0 &&
+                   weir__heap_state_at(&self->heap, around) != WEIR__HEAP_OUT;
     return (slip){ .kind = is_free ? WEIR_MISUSE_DOUBLE_FREE
                                    : WEIR_MISUSE_FOREIGN_POINTER };
 }
 
-/* The block at `ptr`, on its way back from now on; or null, and the slip. */
-static weir__heap_block *begin_return(weir__pool *self, const void *ptr, size_t bytes,
-                                      size_t alignment, slip *wrong)
+/* The block at `ptr`, on its way back from now on (CACHED, by nobody); or none, and the
+ * slip. */
+static returning begin_return(weir__pool *self, const void *ptr, size_t bytes,
+                              size_t alignment, slip *wrong)
 {
+    returning it = { 0 };
     *wrong = (slip){ 0 };
     weir__mutex_lock(&self->lock);
-    weir__heap_block *block = weir__heap_find(&self->heap, ptr);
-    if (block == NULL)
+    uint32_t id = 0;
+    weir__heap_block *block = weir__heap_lookup(&self->heap.view, ptr, &id);
+    if (block == NULL) {
         *wrong = unknown_pointer(self, ptr);
-    else if (block->state != WEIR__HEAP_OUT)
+    } else if (weir__heap_state_of(block) != WEIR__HEAP_OUT) {
         wrong->kind = WEIR_MISUSE_DOUBLE_FREE;
-    else if (block->asked_bytes != bytes || block->asked_alignment != alignment)
-        *wrong = (slip){ WEIR_MISUSE_WRONG_SIZE, block->asked_bytes,
-                         block->asked_alignment };
-    else
-        weir__heap_begin_return(&self->heap, block);
+    } else if (asked_bytes(block) != bytes || asked_alignment(block) != alignment) {
+        *wrong = (slip){ WEIR_MISUSE_WRONG_SIZE, asked_bytes(block),
+                         asked_alignment(block) };
+    } else {
+        it = (returning){ id, bytes, birth_of(self, block)->clock };
+        weir__heap_set_tag(block, WEIR__HEAP_CACHED);
+    }
     weir__mutex_unlock(&self->lock);
-    return wrong->kind == 0 ? block : NULL;
+    return it;
 }
 
 static void tell_slip(slip wrong, const void *ptr, size_t bytes, size_t alignment)
@@ -254,14 +300,17 @@ static void tell_slip(slip wrong, const void *ptr, size_t bytes, size_t alignmen
 }
 
 /* True if that was the last block of a pool that nobody refers to any more: the caller
- * ends it. Else another thread may end it as soon as the lock is given back. */
-static bool finish_return_locked(weir__pool *self, weir__heap_block *block,
-                                 weir__mark mark) WEIR_REQUIRES(self->lock)
+ * ends it. Else another thread may end it as soon as the lock is given back. Without an
+ * owner for its clock, and none to be had here, the mark is an aside one. */
+static bool finish_return_locked(weir__pool *self, returning it, weir__mark mark)
+    WEIR_REQUIRES(self->lock)
 {
     self->counts.deallocations++;
     self->counts.out_blocks--;
-    self->counts.out_bytes -= block->asked_bytes;
-    weir__heap_release(&self->heap, block, mark);
+    self->counts.out_bytes -= it.asked_bytes;
+    if (!weir__heap_can_release(&self->heap, mark.clock))
+        mark = weir__order_mark_here(self->order, 0);
+    (void)weir__heap_release(&self->heap, it.block, mark);
     return self->closing && self->counts.out_blocks == 0;
 }
 
@@ -270,19 +319,19 @@ static bool pool_deallocate(void *context, weir_stream stream,
 {
     weir__pool *self = context;
     slip wrong;
-    weir__heap_block *block = begin_return(self, ptr, bytes, alignment, &wrong);
-    if (block == NULL) {
+    returning it = begin_return(self, ptr, bytes, alignment, &wrong);
+    if (it.block == 0) {
         tell_slip(wrong, ptr, bytes, alignment);
         return false;
     }
-    weir__mark mark = weir__order_free_mark(self->order, stream, block->birth);
+    weir__mark mark = weir__order_free_mark(self->order, stream, it.birth);
 
     weir__mutex_lock(&self->lock);
     /* The ledger hears of what users give back; what a resource above does may rest on
      * what this thread knows, and the stream does not. */
     if (weir__thread_self()->depth > 1)
         weir__pool_note_dropped_locked(self);
-    bool is_over = finish_return_locked(self, block, mark);
+    bool is_over = finish_return_locked(self, it, mark);
     weir__mutex_unlock(&self->lock);
     if (is_over)
         weir__resource_ended(self->mr);
@@ -290,24 +339,20 @@ static bool pool_deallocate(void *context, weir_stream stream,
 }
 
 /* Adds `mark` to those a block waits for besides *first. One per clock: the latest. */
-static bool wait_for_locked(weir__pool *self, weir__heap_block *block,
-                            weir__mark *first, weir__mark mark)
-    WEIR_REQUIRES(self->lock)
+static bool wait_for_locked(weir__pool *self, uint32_t block, weir__mark *first,
+                            weir__mark mark) WEIR_REQUIRES(self->lock)
 {
-    weir__mark *same = first->clock == mark.clock ? first : NULL;
-    for (weir__heap_block *record = block->more; !same && record; record = record->more)
-        same = record->mark.clock == mark.clock ? &record->mark : NULL;
-    if (same == NULL)
+    if (first->clock != mark.clock)
         return weir__heap_add_mark(&self->heap, block, mark);
-    if (same->number < mark.number)
-        same->number = mark.number;
+    if (first->number < mark.number)
+        first->number = mark.number;
     return true;
 }
 
 /* The mark to release `block` with, which is behind all points; what it has to wait for
  * besides becomes its further marks. Points that are done are left out, but that the
  * last of them stays if all are; who takes the block learns what this thread knows. */
-static weir__mark mark_behind_locked(weir__pool *self, weir__heap_block *block,
+static weir__mark mark_behind_locked(weir__pool *self, uint32_t block,
                                      const weir_point *points, size_t count)
     WEIR_REQUIRES(self->lock)
 {
@@ -338,20 +383,20 @@ static bool pool_deallocate_after(void *context, void *ptr, size_t bytes,
 {
     weir__pool *self = context;
     slip wrong;
-    weir__heap_block *block = begin_return(self, ptr, bytes, alignment, &wrong);
-    if (block == NULL) {
+    returning it = begin_return(self, ptr, bytes, alignment, &wrong);
+    if (it.block == 0) {
         tell_slip(wrong, ptr, bytes, alignment);
         return false;
     }
-    weir__mark birth = { block->birth, 0 };
+    weir__mark birth = { it.birth, 0 };
     bool is_captured = weir__order_is_captured(self->order, birth);
 
     weir__mutex_lock(&self->lock);
     weir__mark mark = is_captured
                           ? weir__order_capture_mark(self->order, birth.clock,
                                                      count == 0)
-                          : mark_behind_locked(self, block, points, count);
-    bool is_over = finish_return_locked(self, block, mark);
+                          : mark_behind_locked(self, it.block, points, count);
+    bool is_over = finish_return_locked(self, it, mark);
     weir__mutex_unlock(&self->lock);
     if (is_over)
         weir__resource_ended(self->mr);
@@ -364,14 +409,15 @@ static weir_status pool_find(void *context, const void *ptr, weir_block *out)
 {
     weir__pool *self = context;
     weir__mutex_lock(&self->lock);
-    const weir__heap_block *block = weir__heap_find(&self->heap, ptr);
-    bool is_out = block != NULL && block->state == WEIR__HEAP_OUT;
+    uint32_t id;
+    const weir__heap_block *block = weir__heap_lookup(&self->heap.view, ptr, &id);
+    bool is_out = block != NULL && weir__heap_state_of(block) == WEIR__HEAP_OUT;
     if (is_out)
         *out = (weir_block){ .struct_size = sizeof *out,
-                             .ptr = (void *)block->base,
-                             .bytes = block->asked_bytes,
-                             .alignment = block->asked_alignment,
-                             .stream = block->stream };
+                             .ptr = (void *)weir__heap_base(block),
+                             .bytes = asked_bytes(block),
+                             .alignment = asked_alignment(block),
+                             .stream = birth_of(self, block)->stream };
     weir__mutex_unlock(&self->lock);
     if (!is_out)
         return weir__fail(WEIR_NOT_FOUND, "pool: no block that is out begins at %p",
@@ -387,10 +433,11 @@ static void pool_statistics(void *context, weir_resource_statistics *out)
     *out = self->counts;
     out->struct_size = sizeof *out;
     out->held_bytes = self->held_bytes;
-    out->free_bytes = heap->bytes - heap->out_bytes;
-    out->free_blocks = heap->free_blocks + heap->limbo_blocks;
+    out->free_bytes = heap->bytes - heap->taken_bytes;
+    out->free_blocks =
+        heap->free_blocks + heap->limbo_blocks + heap->returned_blocks;
     out->largest_free_bytes = weir__heap_largest_free(heap);
-    out->set_aside_bytes = weir__heap_bytes_of(heap, WEIR__CLOCK_ASIDE);
+    out->set_aside_bytes = weir__heap_owner_at(heap, WEIR__OWNER_ASIDE)->free_bytes;
     weir__mutex_unlock(&self->lock);
 }
 
@@ -445,7 +492,7 @@ static bool pool_close(void *context)
 static void pool_destroy(void *context)
 {
     weir__pool *self = context;
-    WEIR_CHECK(self->heap.out_blocks == 0, "memory is still out");
+    WEIR_CHECK(self->heap.taken_blocks == 0, "memory is still out");
     size_t leaked_bytes = weir__pool_give_back_all(self);
     if (leaked_bytes > 0)
         (void)weir__fail(WEIR_DEVICE_ERROR,
@@ -518,7 +565,12 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
                           .up = up };
     weir__mutex_init(&self->miss, WEIR__RANK_MISS);
     weir__mutex_init(&self->lock, WEIR__RANK_RESOURCE);
-    weir__heap_init(&self->heap);
+    if (!weir__heap_init(&self->heap)) {
+        weir__mutex_destroy(&self->miss);
+        weir__mutex_destroy(&self->lock);
+        weir__host_free(self);
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
+    }
 
     status = weir__resource_create_counting(&pool_ops, &pool_counting, self, out);
     if (status != WEIR_OK)

@@ -107,9 +107,11 @@ static weir__mark fresh_mark(const weir__request *request)
 }
 
 /* Draws a chunk of `bytes` usable bytes, which are sure to serve the request. */
-static weir_status draw(weir__request *request, size_t bytes, weir__heap_block **out)
+static weir_status draw(weir__request *request, size_t bytes, uint32_t *out)
 {
     weir__pool *self = request->pool;
+    if (bytes > WEIR__CHUNK_MOST)
+        return WEIR_OUT_OF_MEMORY; /* and the request says how much is too much */
     weir__chunk *chunk = weir__host_alloc(sizeof *chunk);
     if (chunk == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "pool: no memory for records");
@@ -123,21 +125,29 @@ static weir_status draw(weir__request *request, size_t bytes, weir__heap_block *
         return status;
     }
     weir__mark mark = fresh_mark(request);
+    uintptr_t base = grains_up((uintptr_t)chunk->ptr);
 
     weir__mutex_lock(&self->lock);
-    count_held_locked(self, chunk->drawn_bytes);
-    weir__heap_block *block = weir__heap_add_chunk(
-        &self->heap, chunk, grains_up((uintptr_t)chunk->ptr), bytes);
-    *out = weir__pool_hand_out_locked(request, (weir__heap_run){ block, block }, mark,
-                                      mark);
+    status = weir__heap_reserve(&self->heap, base, bytes);
+    if (status == WEIR_OK) {
+        count_held_locked(self, chunk->drawn_bytes);
+        uint32_t block = weir__heap_add_chunk(&self->heap, chunk, base, bytes);
+        *out = weir__pool_hand_out_locked(request, (weir__heap_run){ block, block },
+                                          mark, mark);
+    }
     weir__mutex_unlock(&self->lock);
-    return WEIR_OK;
+    if (status != WEIR_OK) {
+        (void)weir_deallocate(self->upstream, request->stream, chunk->ptr,
+                              chunk->drawn_bytes, chunk->drawn_alignment);
+        weir__host_free(chunk);
+    }
+    return status;
 }
 
-/* Draws `bytes` or, if that is refused, what is needed. Null with OK: that was
+/* Draws `bytes` or, if that is refused, what is needed. 0 with OK: that was
  * refused as well. */
 static weir_status draw_or_less(weir__request *request, size_t bytes,
-                                weir__heap_block **out)
+                                uint32_t *out)
 {
     const weir__pool *self = request->pool;
     size_t needed = needed_bytes(request), room = room_bytes(self);
@@ -156,7 +166,7 @@ static weir_status draw_or_less(weir__request *request, size_t bytes,
     return WEIR_OK;
 }
 
-weir_status weir__pool_draw_initial(weir__request *request, weir__heap_block **out)
+weir_status weir__pool_draw_initial(weir__request *request, uint32_t *out)
 {
     const weir__pool *self = request->pool;
     size_t initial = self->options.initial_bytes & ~(WEIR__HEAP_GRAIN - 1);
@@ -170,37 +180,48 @@ weir_status weir__pool_draw_initial(weir__request *request, weir__heap_block **o
 /* ---- extending ---- */
 
 /* The free end of `chunk`, HELD, if it is of the clock that the new bytes will be
- * of: they will be one. Else null. */
-static weir__heap_block *hold_end_locked(const weir__request *request,
-                                         const weir__chunk *chunk)
+ * of: they will be one. Else 0. */
+static uint32_t hold_end_locked(const weir__request *request, const weir__chunk *chunk)
     WEIR_REQUIRES(request->pool->lock)
 {
+    weir__heap *heap = &request->pool->heap;
     uint64_t clock = request->pool->up.usable_at_once ? 0 : request->clock;
-    weir__heap_block *end = chunk->last;
-    if (end->state != WEIR__HEAP_FREE || end->mark.clock != clock)
-        return NULL;
-    weir__heap_hold(&request->pool->heap, end);
+    uint32_t end = weir__heap_last(heap, chunk);
+    if (weir__heap_state_at(heap, end) != WEIR__HEAP_FREE ||
+        weir__heap_mark(heap, end).clock != clock)
+        return 0;
+    weir__heap_hold(heap, end);
     return end;
 }
 
+/* Room in the heap's map comes first: that can be had for nothing. */
 static weir_status extend_upstream(const weir__request *request,
                                    const weir__chunk *chunk, size_t bytes)
 {
-    if (bytes > room_bytes(request->pool))
+    weir__pool *self = request->pool;
+    if (bytes > room_bytes(self) || bytes > WEIR__CHUNK_MOST - chunk->bytes)
         return WEIR_LIMIT_REACHED;
-    return weir_resource_extend(request->pool->upstream, request->stream, chunk->ptr,
+    weir__mutex_lock(&self->lock);
+    weir_status status = weir__heap_reserve(&self->heap, chunk->base + chunk->bytes,
+                                            bytes);
+    weir__mutex_unlock(&self->lock);
+    if (status != WEIR_OK)
+        return status;
+    return weir_resource_extend(self->upstream, request->stream, chunk->ptr,
                                 chunk->drawn_bytes, chunk->drawn_alignment,
                                 chunk->drawn_bytes + bytes);
 }
 
-/* Makes the newest chunk long enough that its end serves the request. Null with OK:
- * that cannot be done. */
-static weir_status extend(weir__request *request, weir__heap_block **out)
+/* Makes the newest chunk long enough that its end serves the request. 0 with OK: that
+ * cannot be done. */
+static weir_status extend(weir__request *request, uint32_t *out)
 {
     weir__pool *self = request->pool;
+    weir__heap *heap = &self->heap;
     weir__mutex_lock(&self->lock);
-    weir__chunk *chunk = self->heap.newest;
-    weir__heap_block *end = chunk ? hold_end_locked(request, chunk) : NULL;
+    weir__chunk *chunk = heap->newest;
+    uint32_t end = chunk != NULL ? hold_end_locked(request, chunk) : 0;
+    size_t end_bytes = end != 0 ? weir__heap_bytes(weir__heap_block_of(heap, end)) : 0;
     weir__mutex_unlock(&self->lock);
     if (chunk == NULL)
         return WEIR_OK;
@@ -208,7 +229,7 @@ static weir_status extend(weir__request *request, weir__heap_block **out)
     /* The end alone has no room, or it would have been taken. Aligned as far as a fresh
      * chunk would be, which the end of this one may not be. */
     size_t needed = request->bytes + (request->alignment - WEIR__HEAP_GRAIN);
-    size_t got = end != NULL ? least(end->bytes, needed - WEIR__HEAP_GRAIN) : 0;
+    size_t got = least(end_bytes, needed - WEIR__HEAP_GRAIN);
     size_t added = round_to_growth(self, needed - got);
     weir_status status = extend_upstream(request, chunk, added);
     if (is_refusal(status) && added != needed - got) {
@@ -221,41 +242,46 @@ static weir_status extend(weir__request *request, weir__heap_block **out)
     if (status == WEIR_OK) {
         chunk->drawn_bytes += added;
         count_held_locked(self, added);
-        weir__heap_block *fresh = weir__heap_extend_chunk(&self->heap, chunk, added);
-        weir__heap_run run = { end != NULL ? end : fresh, fresh };
-        *out = weir__pool_hand_out_locked(request, run, run.first->mark, mark);
-    } else if (end != NULL) {
-        weir__heap_release(&self->heap, end, end->mark);
+        uint32_t fresh = weir__heap_extend_chunk(heap, chunk, added);
+        weir__heap_run run = { end != 0 ? end : fresh, fresh };
+        weir__mark front = end != 0 ? weir__heap_mark(heap, end) : mark;
+        *out = weir__pool_hand_out_locked(request, run, front, mark);
+    } else if (end != 0) {
+        (void)weir__heap_release(heap, end, weir__heap_mark(heap, end));
     }
     weir__mutex_unlock(&self->lock);
     return is_refusal(status) || status == WEIR_NOT_SUPPORTED ? WEIR_OK : status;
 }
 
-weir_status weir__pool_grow(weir__request *request, weir__heap_block **out)
+weir_status weir__pool_grow(weir__request *request, uint32_t *out)
 {
     const weir__pool *self = request->pool;
     weir_status status = self->up.can_extend ? extend(request, out) : WEIR_OK;
-    if (*out != NULL || status != WEIR_OK)
+    if (*out != 0 || status != WEIR_OK)
         return status;
     return draw_or_less(request, round_to_growth(self, needed_bytes(request)), out);
 }
 
 /* ---- giving back ---- */
 
-/* All blocks of an idle chunk become HELD: from now on their list is the caller's. */
-static void hold_chunk_locked(weir__pool *self, weir__chunk *chunk)
+/* All blocks of an idle chunk become HELD: from now on they are the caller's. */
+static void hold_chunk_locked(weir__pool *self, const weir__chunk *chunk)
     WEIR_REQUIRES(self->lock)
 {
-    for (weir__heap_block *block = chunk->first; block; block = block->after)
-        weir__heap_hold(&self->heap, block);
+    weir__heap *heap = &self->heap;
+    for (uint32_t block = weir__heap_first(heap, chunk); block != 0;
+         block = weir__heap_after(heap, block))
+        weir__heap_hold(heap, block);
 }
 
-static void release_chunk_locked(weir__pool *self, weir__chunk *chunk)
+static void release_chunk_locked(weir__pool *self, const weir__chunk *chunk)
     WEIR_REQUIRES(self->lock)
 {
-    for (weir__heap_block *block = chunk->first, *next; block; block = next) {
-        next = block->after;
-        weir__heap_release(&self->heap, block, block->mark);
+    weir__heap *heap = &self->heap;
+    for (uint32_t block = weir__heap_first(heap, chunk), next; block != 0;
+         block = next) {
+        next = weir__heap_after(heap, block);
+        (void)weir__heap_release(heap, block, weir__heap_mark(heap, block));
     }
 }
 
@@ -269,14 +295,16 @@ static void remove_chunk_locked(weir__pool *self, weir__chunk *chunk)
 
 typedef bool (*mark_visitor)(void *context, weir__mark mark);
 
-/* Whether `visit` says so for all marks of a chunk whose blocks are HELD. */
-static bool all_marks(const weir__chunk *chunk, mark_visitor visit, void *context)
+/* Whether `visit` says so for all marks of a chunk whose blocks are HELD, from the
+ * first on. */
+static bool all_marks(weir__pool *self, uint32_t first, mark_visitor visit,
+                      void *context)
 {
-    for (const weir__heap_block *block = chunk->first; block; block = block->after) {
-        for (const weir__heap_block *record = block; record; record = record->more) {
-            if (!visit(context, record->mark))
-                return false;
-        }
+    weir__pool_marks at = { first, 0, 0 };
+    weir__mark mark;
+    while (weir__pool_next_mark(self, &at, &mark)) {
+        if (!visit(context, mark))
+            return false;
     }
     return true;
 }
@@ -285,7 +313,8 @@ static bool all_marks(const weir__chunk *chunk, mark_visitor visit, void *contex
 static weir__chunk *idle_chunk_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
 {
     weir__chunk *chunk = self->heap.newest;
-    while (chunk != NULL && (chunk->busy > 0 || chunk->skipped))
+    while (chunk != NULL &&
+           (chunk->skipped || !weir__heap_chunk_is_idle(&self->heap, chunk)))
         chunk = chunk->older;
     return chunk;
 }
@@ -304,8 +333,9 @@ static weir__chunk *take_chunk(weir__pool *self, mark_visitor visit, void *conte
     weir__chunk *chunk;
     while ((chunk = idle_chunk_locked(self)) != NULL) {
         hold_chunk_locked(self, chunk);
+        uint32_t first = weir__heap_first(&self->heap, chunk);
         weir__mutex_unlock(&self->lock);
-        bool passes = all_marks(chunk, visit, context);
+        bool passes = all_marks(self, first, visit, context);
         weir__mutex_lock(&self->lock);
         if (passes) {
             weir__pool_learn_dropped_locked(self);
@@ -341,7 +371,8 @@ static bool flush_can_help(const weir__request *request)
     size_t busy_bytes = 0;
     weir__mutex_lock(&self->lock);
     for (const weir__chunk *chunk = self->heap.newest; chunk; chunk = chunk->older)
-        busy_bytes += chunk->busy > 0 ? chunk->drawn_bytes : 0;
+        busy_bytes += weir__heap_chunk_is_idle(&self->heap, chunk) ? 0
+                                                                   : chunk->drawn_bytes;
     weir__mutex_unlock(&self->lock);
     size_t room = self->options.limit_bytes - busy_bytes, slack = chunk_slack(self);
     return room > slack && needed_bytes(request) <= room - slack;
@@ -392,9 +423,20 @@ static bool sync_unless_captured(void *context, weir__mark mark)
            sync(context, mark);
 }
 
+/* What was returned without a record is found from now on, if there is host memory for
+ * one. */
+static void settle_returned(weir__pool *self)
+{
+    weir__mutex_lock(&self->lock);
+    if (self->heap.returned_blocks > 0 && weir__heap_promise(&self->heap))
+        weir__heap_forget_promise(&self->heap);
+    weir__mutex_unlock(&self->lock);
+}
+
 size_t weir__pool_trim_sync(weir__pool *self, size_t keep_bytes)
 {
     size_t given = 0;
+    settle_returned(self);
     while (self->held_bytes > keep_bytes && !weir__device_is_lost(self->device)) {
         weir__chunk *chunk = take_chunk(self, sync_unless_captured, self);
         if (chunk == NULL)
@@ -439,7 +481,8 @@ size_t weir__pool_give_back_all(weir__pool *self)
     for (weir__chunk *chunk = self->heap.newest, *older; chunk; chunk = older) {
         older = chunk->older;
         unfinished rest = { .pool = self };
-        if (all_marks(chunk, sync_or_note, &rest)) {
+        uint32_t first = weir__heap_first(&self->heap, chunk);
+        if (all_marks(self, first, sync_or_note, &rest)) {
             (void)give_upstream(self, chunk, rest.points, rest.count);
             continue;
         }

@@ -30,9 +30,15 @@ typedef struct weir__pool {
     size_t held_bytes;           /* changes with both locks held */
     bool has_dropped;            /* marks that a thread knew to be done: the ledger has
                                     what it knew, for all who take memory here */
+    size_t tidy_at;              /* so many owners of free memory are worth a look */
     weir_resource_statistics counts; /* out_blocks: also those on their way back */
     bool closing;                /* the last unref was */
 } weir__pool;
+
+/* What the pool notes in an owner's `kind`, once it has looked: whether its clock is a
+ * capture's. */
+#define WEIR__POOL_PLAIN   1u
+#define WEIR__POOL_CAPTURE 2u
 
 #define WEIR__POOL_BARRED 8u
 
@@ -41,6 +47,8 @@ typedef struct weir__request {
     weir__pool *pool;
     weir_stream stream;
     uint64_t clock;              /* of `stream` */
+    weir__heap_owner *owner;     /* of `clock`, in the pool's heap; once it has looked
+                                    there */
     size_t asked_bytes;
     size_t asked_alignment;
     size_t bytes;                /* whole grains */
@@ -57,17 +65,21 @@ typedef struct weir__request {
 
 /* Cuts the request's block out of a run of HELD blocks that it may take, and counts it
  * as out. */
-weir__heap_block *weir__pool_hand_out_locked(weir__request *request,
-                                             weir__heap_run run, weir__mark front,
-                                             weir__mark rest)
+uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
+                                    weir__mark front, weir__mark rest)
     WEIR_REQUIRES(request->pool->lock);
 
-/* The best fit of the stream's own memory, or null. */
-weir__heap_block *weir__pool_take_own_locked(weir__request *request)
+/* Finds the owner of the request's clock, which stays while the lock is held. False: no
+ * host memory. */
+bool weir__pool_meet_owner_locked(weir__request *request)
+    WEIR_REQUIRES(request->pool->lock);
+
+/* The best fit of the stream's own memory, or 0. */
+uint32_t weir__pool_take_own_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock);
 
 /* Whether the request's stream may take a block, as far as is known. */
-bool weir__pool_may_take(const weir__request *request, const weir__heap_block *block);
+bool weir__pool_may_take(const weir__request *request, uint32_t block);
 
 /* Tells the ledger that memory becomes free without a mark, for the calling thread
  * knows that to be done: from now on, who is handed memory learns what this thread
@@ -78,18 +90,27 @@ void weir__pool_learn_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock)
 
 /* ---- pool_miss.c ---- */
 
-/* Serves a request that found nothing under its own clock. */
-weir_status weir__pool_miss(weir__request *request, weir__heap_block **out)
-    WEIR_REQUIRES(request->pool->miss);
+/* Serves a request that found nothing under its own clock; the heap's promise is given,
+ * and taken back by the caller. To be called without locks. */
+weir_status weir__pool_serve(weir__request *request, uint32_t *out);
+
+/* Goes through the marks of blocks from `block` to `last`, or with 0 to the end of the
+ * chunk, which nobody else changes: the caller holds them, or is the pool's end. False:
+ * there are no more. To be called without the pool's lock. */
+typedef struct weir__pool_marks {
+    uint32_t block, last;
+    uint32_t cursor; /* 0 to begin with */
+} weir__pool_marks;
+bool weir__pool_next_mark(weir__pool *pool, weir__pool_marks *at, weir__mark *out);
 
 /* ---- pool_chunks.c: with the lock miss, without the pool's lock ---- */
 
 /* Draws what is left of the initial size, or what the request needs if that is more.
- * Null with WEIR_OK: upstream or the limit refuses it. */
-weir_status weir__pool_draw_initial(weir__request *request, weir__heap_block **out);
-/* Extends the last chunk or draws a new one. Null with WEIR_OK: refused, and
+ * 0 with WEIR_OK: upstream or the limit refuses it. */
+weir_status weir__pool_draw_initial(weir__request *request, uint32_t *out);
+/* Extends the last chunk or draws a new one. 0 with WEIR_OK: refused, and
  * request->refusal says by whom. */
-weir_status weir__pool_grow(weir__request *request, weir__heap_block **out);
+weir_status weir__pool_grow(weir__request *request, uint32_t *out);
 /* Gives upstream, in order of the request's stream, all chunks that are free and
  * that the stream may take as a whole; asks for what is not known. True if there
  * were any. */

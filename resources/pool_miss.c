@@ -16,6 +16,12 @@
 #include "internal.h"
 #include "pool_internal.h"
 
+#ifdef WEIR_TESTING /* small, so that what is rare happens */
+#define POOL_OWNERS_MOST 4u
+#else
+#define POOL_OWNERS_MOST 64u
+#endif
+
 static weir__heap *heap_of(const weir__request *request)
 {
     return &request->pool->heap;
@@ -23,7 +29,7 @@ static weir__heap *heap_of(const weir__request *request)
 
 static void hold_run(weir__heap *heap, weir__heap_run run)
 {
-    for (weir__heap_block *block = run.first;; block = block->after) {
+    for (uint32_t block = run.first;; block = weir__heap_after(heap, block)) {
         weir__heap_hold(heap, block);
         if (block == run.last)
             return;
@@ -37,10 +43,11 @@ static bool mark_is_done(void *context, weir__mark mark)
     return weir__order_may_take(context, 0, mark);
 }
 
-static size_t mark_count(const weir__heap_block *block)
+static size_t mark_count(const weir__heap *heap, uint32_t block)
 {
     size_t count = 0;
-    for (; block != NULL; block = block->more)
+    weir__mark mark;
+    for (uint32_t at = 0; weir__heap_next_mark(heap, block, &at, &mark);)
         count++;
     return count;
 }
@@ -48,24 +55,43 @@ static size_t mark_count(const weir__heap_block *block)
 /* What waits for several marks goes where it is found, once all but one are done. */
 static void settle_limbo_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
 {
-    for (weir__heap_block *block = self->heap.limbo, *next; block; block = next) {
-        next = block->right;
-        weir__heap_hold(&self->heap, block);
-        size_t marks = mark_count(block);
-        weir__heap_drop_done(&self->heap, block, mark_is_done, self->order);
-        if (mark_count(block) < marks)
+    weir__heap *heap = &self->heap;
+    for (uint32_t block = weir__heap_next_limbo(heap, 0), next; block; block = next) {
+        next = weir__heap_next_limbo(heap, block);
+        weir__heap_hold(heap, block);
+        size_t marks = mark_count(heap, block);
+        weir__heap_drop_done(heap, block, mark_is_done, self->order);
+        if (mark_count(heap, block) < marks)
             weir__pool_note_dropped_locked(self);
-        weir__heap_release(&self->heap, block, block->mark);
+        (void)weir__heap_release(heap, block, weir__heap_mark(heap, block));
     }
+}
+
+/* Where very many streams have left memory, what is done goes to one owner: a search
+ * looks at each. Not again before there are twice as many as were left. */
+static void gather_done_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
+{
+    weir__heap *heap = &self->heap;
+    if (heap->owning_count <= POOL_OWNERS_MOST || heap->owning_count < self->tidy_at)
+        return;
+    weir__heap_owner *owner;
+    for (uint32_t slot = WEIR__OWNER_ASIDE + 1;
+         (owner = weir__heap_next_owner(heap, &slot)) != NULL; slot++) {
+        weir__mark latest = { owner->clock, owner->latest };
+        if (!mark_is_done(self->order, latest))
+            continue;
+        weir__heap_owner_move_all(heap, owner, WEIR__MARK_DONE);
+        weir__pool_note_dropped_locked(self);
+    }
+    self->tidy_at = heap->owning_count * 2;
 }
 
 /* The mark of what is left of `block`. If it waits for several, the stream is behind
  * all of them. */
-static weir__mark remainder_mark(const weir__request *request,
-                                 const weir__heap_block *block)
+static weir__mark remainder_mark(const weir__request *request, uint32_t block)
 {
-    if (block->more == NULL)
-        return block->mark;
+    if (!weir__heap_has_more(heap_of(request), block))
+        return weir__heap_mark(heap_of(request), block);
     return weir__order_mark_here(request->pool->order, request->clock);
 }
 
@@ -75,7 +101,8 @@ static weir__mark remainder_mark(const weir__request *request,
 static bool __attribute__((unused)) /* in a release */
 may_take_run(const weir__request *request, weir__heap_run run)
 {
-    for (const weir__heap_block *block = run.first;; block = block->after) {
+    for (uint32_t block = run.first;;
+         block = weir__heap_after(heap_of(request), block)) {
         if (!weir__pool_may_take(request, block))
             return false;
         if (block == run.last)
@@ -83,7 +110,7 @@ may_take_run(const weir__request *request, weir__heap_run run)
     }
 }
 
-static weir__heap_block *take_run_locked(weir__request *request, weir__heap_run run)
+static uint32_t take_run_locked(weir__request *request, weir__heap_run run)
     WEIR_REQUIRES(request->pool->lock)
 {
     WEIR_ASSERT(may_take_run(request, run), "what is handed out may be taken");
@@ -93,24 +120,38 @@ static weir__heap_block *take_run_locked(weir__request *request, weir__heap_run 
     return weir__pool_hand_out_locked(request, run, front, rest);
 }
 
+/* The neighbour in front of a block, if the request's stream may take it; or 0. */
+static uint32_t known_before(const weir__request *request, uint32_t block)
+{
+    const weir__heap *heap = heap_of(request);
+    uint32_t before = weir__heap_before(heap, block);
+    bool may = before != 0 && weir__heap_is_idle(weir__heap_block_of(heap, before)) &&
+               weir__pool_may_take(request, before);
+    return may ? before : 0;
+}
+
 /* Begins with the neighbours in front of `block` that may be taken too, and is no
  * longer than the request needs: what lies before a fresh remainder is used up with
  * it, as if both were one. */
-static weir__heap_run widen(const weir__request *request, weir__heap_block *block)
+static weir__heap_run widen(const weir__request *request, uint32_t block)
 {
+    const weir__heap *heap = heap_of(request);
     weir__heap_run run = { block, block };
-    while (run.first->before != NULL && weir__heap_is_idle(run.first->before) &&
-           weir__pool_may_take(request, run.first->before))
-        run.first = run.first->before;
+    for (uint32_t before; (before = known_before(request, run.first)) != 0;)
+        run.first = before;
     run.last = run.first;
-    while (!weir__heap_fits(run.first, run.last, request->bytes, request->alignment))
-        run.last = run.last->after;
-    while (weir__heap_gap(run.first, request->alignment) >= run.first->bytes)
-        run.first = run.first->after;
+    while (!weir__heap_fits(heap, run.first, run.last, request->bytes,
+                            request->alignment))
+        run.last = weir__heap_after(heap, run.last);
+    const weir__heap_block *first = weir__heap_block_of(heap, run.first);
+    while (weir__heap_gap(first, request->alignment) >= weir__heap_bytes(first)) {
+        run.first = weir__heap_after(heap, run.first);
+        first = weir__heap_block_of(heap, run.first);
+    }
     return run;
 }
 
-static bool is_known(void *context, const weir__heap_block *block)
+static bool is_known(void *context, uint32_t block)
 {
     return weir__pool_may_take(context, block);
 }
@@ -119,73 +160,72 @@ static bool is_known(void *context, const weir__heap_block *block)
  * at runs. */
 static bool is_mixed(const weir__heap *heap)
 {
-    uint64_t clock = 0;
-    if (heap->limbo != NULL)
-        return true;
-    if (!weir__heap_next_clock(heap, &clock) || clock == UINT64_MAX)
-        return false;
-    clock++;
-    return weir__heap_next_clock(heap, &clock);
+    return heap->limbo_blocks > 0 || heap->owning_count > 1;
 }
 
-typedef bool (*block_judge)(void *request, const weir__heap_block *block);
+typedef bool (*block_judge)(void *request, uint32_t block);
 
-/* The smallest of the clocks' best fits that `passes`, or null. */
-static weir__heap_block *smallest_fit_locked(weir__request *request, block_judge passes)
+static size_t bytes_at(const weir__heap *heap, uint32_t block)
+{
+    return weir__heap_bytes(weir__heap_block_of(heap, block));
+}
+
+/* The smallest of the owners' best fits that `passes`, or 0. */
+static uint32_t smallest_fit_locked(weir__request *request, block_judge passes)
     WEIR_REQUIRES(request->pool->lock)
 {
     const weir__heap *heap = heap_of(request);
-    weir__heap_block *best = NULL;
-    for (uint64_t clock = 0; weir__heap_next_clock(heap, &clock); clock++) {
-        weir__heap_block *block =
-            weir__heap_best(heap, clock, request->bytes, request->alignment);
-        if (block != NULL && (best == NULL || block->bytes < best->bytes) &&
+    const weir__heap_owner *owner;
+    uint32_t best = 0;
+    for (uint32_t slot = 0; (owner = weir__heap_next_owner(heap, &slot)) != NULL;
+         slot++) {
+        uint32_t block =
+            weir__heap_best(heap, owner, request->bytes, request->alignment);
+        if (block != 0 && (best == 0 || bytes_at(heap, block) < bytes_at(heap, best)) &&
             passes(request, block))
             best = block;
-        if (clock == UINT64_MAX)
-            break;
     }
     return best;
 }
 
 /* The smallest that may be taken; if there is none, a run. */
-static weir__heap_block *take_known_locked(weir__request *request)
+static uint32_t take_known_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock)
 {
     const weir__heap *heap = heap_of(request);
-    weir__heap_block *best = smallest_fit_locked(request, is_known);
-    if (best != NULL)
+    uint32_t best = smallest_fit_locked(request, is_known);
+    if (best != 0)
         return take_run_locked(request, widen(request, best));
     if (!is_mixed(heap))
-        return NULL;
+        return 0;
     weir__heap_run run = weir__heap_find_run(heap, request->bytes, request->alignment,
                                              is_known, request);
-    return run.first != NULL ? take_run_locked(request, run) : NULL;
+    return run.first != 0 ? take_run_locked(request, run) : 0;
 }
 
-/* Asks about the best fit of each clock, at most once, until one is done. The lock is
+/* Asks about the best fit of each owner, at most once, until one is done. The lock is
  * let go of while the device is asked; the heap may change meanwhile, so an answer is
  * good for another look. */
-static weir__heap_block *take_asked_locked(weir__request *request)
+static uint32_t take_asked_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock)
 {
     weir__pool *self = request->pool;
-    for (uint64_t clock = 0; weir__heap_next_clock(&self->heap, &clock); clock++) {
-        const weir__heap_block *block =
-            weir__heap_best(&self->heap, clock, request->bytes, request->alignment);
-        if (block != NULL && clock != request->clock) {
-            weir__mark mark = block->mark;
-            weir__mutex_unlock(&self->lock);
-            bool done = weir__order_is_done(self->order, request->clock, mark);
-            weir__mutex_lock(&self->lock);
-            weir__heap_block *taken = done ? take_known_locked(request) : NULL;
-            if (taken != NULL)
-                return taken;
-        }
-        if (clock == UINT64_MAX)
-            break;
+    const weir__heap_owner *owner;
+    for (uint32_t slot = 0;
+         (owner = weir__heap_next_owner(&self->heap, &slot)) != NULL; slot++) {
+        uint32_t block =
+            weir__heap_best(&self->heap, owner, request->bytes, request->alignment);
+        if (block == 0 || owner == request->owner)
+            continue;
+        weir__mark mark = weir__heap_mark(&self->heap, block);
+        weir__mutex_unlock(&self->lock);
+        bool done = weir__order_is_done(self->order, request->clock, mark);
+        weir__mutex_lock(&self->lock);
+        uint32_t taken = done ? take_known_locked(request) : 0;
+        if (taken != 0)
+            return taken;
     }
-    return NULL;
+    return 0;
 }
 
 /* ---- what can be waited for ---- */
@@ -199,14 +239,16 @@ static bool is_barred(const weir__request *request, uint64_t clock)
     return false;
 }
 
-static bool can_wait(void *context, const weir__heap_block *block)
+static bool can_wait(void *context, uint32_t block)
 {
     const weir__request *request = context;
     weir__order *order = request->pool->order;
-    for (; block != NULL; block = block->more) {
-        if (block->mark.clock != request->clock &&
-            (is_barred(request, block->mark.clock) ||
-             !weir__order_can_wait(order, request->clock, block->mark)))
+    weir__mark mark;
+    uint32_t cursor = 0;
+    while (weir__heap_next_mark(heap_of(request), block, &cursor, &mark)) {
+        if (mark.clock != request->clock &&
+            (is_barred(request, mark.clock) ||
+             !weir__order_can_wait(order, request->clock, mark)))
             return false;
     }
     return true;
@@ -218,11 +260,27 @@ static weir__heap_run find_waiting_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock)
 {
     const weir__heap *heap = heap_of(request);
-    weir__heap_block *best = smallest_fit_locked(request, can_wait);
-    if (best != NULL || !is_mixed(heap))
+    uint32_t best = smallest_fit_locked(request, can_wait);
+    if (best != 0 || !is_mixed(heap))
         return (weir__heap_run){ best, best };
     return weir__heap_find_run(heap, request->bytes, request->alignment, can_wait,
                                request);
+}
+
+bool weir__pool_next_mark(weir__pool *self, weir__pool_marks *at, weir__mark *out)
+{
+    bool found = false;
+    weir__mutex_lock(&self->lock);
+    while (at->block != 0 && !found) {
+        found = weir__heap_next_mark(&self->heap, at->block, &at->cursor, out);
+        if (found)
+            break;
+        at->block = at->block != at->last ? weir__heap_after(&self->heap, at->block)
+                                          : 0;
+        at->cursor = 0;
+    }
+    weir__mutex_unlock(&self->lock);
+    return found;
 }
 
 /* Lets the stream wait for all marks of a run of HELD blocks. On failure *failed is the
@@ -230,19 +288,18 @@ static weir__heap_run find_waiting_locked(weir__request *request)
 static weir_status wait_for_run(const weir__request *request, weir__heap_run run,
                                 uint64_t *failed)
 {
-    for (const weir__heap_block *block = run.first;; block = block->after) {
-        for (const weir__heap_block *record = block; record; record = record->more) {
-            *failed = record->mark.clock;
-            if (record->mark.clock == request->clock)
-                continue;
-            weir_status status = weir__order_wait(request->pool->order, request->clock,
-                                                  request->stream, record->mark);
-            if (status != WEIR_OK)
-                return status;
-        }
-        if (block == run.last)
-            return WEIR_OK;
+    weir__pool_marks at = { run.first, run.last, 0 };
+    weir__mark mark;
+    while (weir__pool_next_mark(request->pool, &at, &mark)) {
+        *failed = mark.clock;
+        if (mark.clock == request->clock)
+            continue;
+        weir_status status = weir__order_wait(request->pool->order, request->clock,
+                                              request->stream, mark);
+        if (status != WEIR_OK)
+            return status;
     }
+    return WEIR_OK;
 }
 
 /* Puts a run of HELD blocks back as it was. Whom it could have merged with
@@ -250,12 +307,13 @@ static weir_status wait_for_run(const weir__request *request, weir__heap_run run
 static void put_back_locked(weir__pool *self, weir__heap_run run)
     WEIR_REQUIRES(self->lock)
 {
-    for (weir__heap_block *block = run.first, *next;; block = next) {
+    weir__heap *heap = &self->heap;
+    for (uint32_t block = run.first, next;; block = next) {
         /* A block that merges with the one in front is gone, but what comes after it is
          * held by us until its turn. */
-        next = block != run.last ? block->after : NULL;
-        weir__heap_release(&self->heap, block, block->mark);
-        if (next == NULL)
+        next = block != run.last ? weir__heap_after(heap, block) : 0;
+        (void)weir__heap_release(heap, block, weir__heap_mark(heap, block));
+        if (next == 0)
             return;
     }
 }
@@ -267,89 +325,119 @@ static void bar(weir__request *request, uint64_t clock, weir_status status)
     request->wait_code = weir_last_error().native_code;
 }
 
-/* The marks of what is left of a run that was waited for. */
-static weir__mark waited_mark(const weir__request *request, weir__heap_run run)
-{
-    if (run.first == run.last && run.first->more == NULL)
-        return run.first->mark;
-    return weir__order_free_mark(request->pool->order, request->stream,
-                                 request->clock);
-}
-
-/* Waits for a run that was found and hands it out; null if that failed. All of it is
+/* Waits for a run that was found and hands it out; 0 if that failed. All of it is
  * found before anything is waited for: what cannot be served waits for nothing. */
-static weir__heap_block *take_waiting_locked(weir__request *request, weir__heap_run run)
+static uint32_t take_waiting_locked(weir__request *request, weir__heap_run run)
     WEIR_REQUIRES(request->pool->lock)
 {
     weir__pool *self = request->pool;
+    weir__mark left = weir__heap_mark(&self->heap, run.first);
+    bool is_one = run.first == run.last && !weir__heap_has_more(&self->heap, run.first);
     uint64_t failed = 0;
     hold_run(&self->heap, run);
     weir__mutex_unlock(&self->lock);
 
     weir_status status = wait_for_run(request, run, &failed);
-    weir__mark left = WEIR__MARK_DONE;
-    if (status == WEIR_OK)
-        left = waited_mark(request, run);
+    if (status == WEIR_OK && !is_one)
+        left = weir__order_free_mark(self->order, request->stream, request->clock);
 
     weir__mutex_lock(&self->lock);
     if (status == WEIR_OK)
         return weir__pool_hand_out_locked(request, run, left, left);
     put_back_locked(self, run);
     bar(request, failed, status);
-    return NULL;
+    return 0;
 }
 
-static weir__heap_block *take_others_locked(weir__request *request)
+static uint32_t take_others_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock)
 {
     while (request->barred_count < WEIR__POOL_BARRED &&
            request->wait_status != WEIR_DEVICE_LOST) {
         weir__heap_run run = find_waiting_locked(request);
-        if (run.first == NULL)
-            return NULL;
-        weir__heap_block *block = take_waiting_locked(request, run);
-        if (block != NULL)
+        if (run.first == 0)
+            return 0;
+        uint32_t block = take_waiting_locked(request, run);
+        if (block != 0)
             return block;
     }
-    return NULL;
+    return 0;
 }
 
 /* ---- the whole way ---- */
 
-static weir__heap_block *look_around(weir__request *request)
+static uint32_t look_around(weir__request *request)
 {
     weir__pool *self = request->pool;
     weir__mutex_lock(&self->lock);
     settle_limbo_locked(self);
-    weir__heap_block *block = weir__pool_take_own_locked(request);
-    if (block == NULL)
+    gather_done_locked(self);
+    uint32_t block = weir__pool_take_own_locked(request);
+    if (block == 0)
         block = take_known_locked(request);
-    if (block == NULL)
+    if (block == 0)
         block = take_asked_locked(request);
     weir__mutex_unlock(&self->lock);
     return block;
 }
 
-static weir__heap_block *look_at_others(weir__request *request)
+static uint32_t look_at_others(weir__request *request)
 {
     weir__pool *self = request->pool;
     weir__mutex_lock(&self->lock);
-    weir__heap_block *block = take_others_locked(request);
+    uint32_t block = take_others_locked(request);
     weir__mutex_unlock(&self->lock);
     return block;
 }
 
-weir_status weir__pool_miss(weir__request *request, weir__heap_block **out)
+static weir_status miss(weir__request *request, uint32_t *out)
+    WEIR_REQUIRES(request->pool->miss)
 {
     weir_status status = WEIR_OK;
     *out = look_around(request);
-    if (*out == NULL)
+    if (*out == 0)
         status = weir__pool_draw_initial(request, out);
-    if (*out == NULL && status == WEIR_OK)
+    if (*out == 0 && status == WEIR_OK)
         *out = look_at_others(request);
-    if (*out == NULL && status == WEIR_OK)
+    if (*out == 0 && status == WEIR_OK)
         status = weir__pool_grow(request, out);
-    if (*out == NULL && status == WEIR_OK && weir__pool_flush(request))
+    if (*out == 0 && status == WEIR_OK && weir__pool_flush(request))
         status = weir__pool_grow(request, out);
+    return status;
+}
+
+/* The request's clock is held. */
+static weir_status serve_held(weir__request *request, uint32_t *out)
+{
+    weir__pool *self = request->pool;
+    weir__mutex_lock(&self->lock);
+    bool met = weir__pool_meet_owner_locked(request);
+    if (met)
+        request->owner->pins++;
+    weir__mutex_unlock(&self->lock);
+    if (!met)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "pool: no memory for records");
+
+    weir__mutex_lock(&self->miss);
+    weir_status status = miss(request, out);
+    weir__mutex_unlock(&self->miss);
+
+    weir__mutex_lock(&self->lock);
+    request->owner->pins--;
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+weir_status weir__pool_serve(weir__request *request, uint32_t *out)
+{
+    weir__pool *self = request->pool;
+    while (!weir__order_hold(self->order, request->clock)) {
+        weir_status met = weir__order_clock(self->order, request->stream,
+                                            &request->clock);
+        if (met != WEIR_OK)
+            return met;
+    }
+    weir_status status = serve_held(request, out);
+    weir__order_let_go(self->order, request->clock);
     return status;
 }

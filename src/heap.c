@@ -1,554 +1,506 @@
-/* heap.c - see heap.h.
- *
- * The tree is a treap: a search tree by key that is a heap by priority, where the
- * priority is a hash of the address. So it is as deep as a random tree whatever the
- * order of the requests, without a random number and without anything to rebalance.
- */
+/* heap.c - see heap.h: what changes blocks. */
 #include "heap.h"
 
 #include <string.h>
 
+#include "heap_internal.h"
 #include "internal.h"
-
-#ifdef WEIR_TESTING /* small, so that what is rare happens */
-#define SLAB_BLOCKS  8u
-#define BUCKETS_LEAST 4u
-#else
-#define SLAB_BLOCKS  126u
-#define BUCKETS_LEAST 256u
-#endif
-
-/* Records are made by the slab, and go only when the heap does. */
-struct weir__heap_slab {
-    weir__heap_slab *next;
-    weir__heap_block blocks[SLAB_BLOCKS];
-};
-
-static uint64_t hash_of(uintptr_t base)
-{
-    uint64_t x = base / WEIR__HEAP_GRAIN * UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 32)) * UINT64_C(0xd6e8feb86659fd93);
-    return x ^ (x >> 32);
-}
-
-static uintptr_t end_of(const weir__heap_block *block)
-{
-    return block->base + block->bytes;
-}
 
 static uintptr_t align_up(uintptr_t address, size_t alignment)
 {
     return (address + (alignment - 1)) & ~(uintptr_t)(alignment - 1);
 }
 
-/* ---- the tree ---- */
-
-typedef struct key {
-    uint64_t clock;
-    size_t bytes;
-    uintptr_t base;
-} key;
-
-static key key_of(const weir__heap_block *block)
+static weir__heap_block *block_at(const weir__heap *heap, uint32_t id)
 {
-    return (key){ block->mark.clock, block->bytes, block->base };
+    return weir__heap_block_of(heap, id);
 }
 
-static bool comes_before(const weir__heap_block *block, key k)
+/* The record behind a block, which may be an END. */
+static uint32_t behind(const weir__heap *heap, uint32_t id)
 {
-    if (block->mark.clock != k.clock)
-        return block->mark.clock < k.clock;
-    if (block->bytes != k.bytes)
-        return block->bytes < k.bytes;
-    return block->base < k.base;
+    uint32_t after = weir__heap_map_find(heap, weir__heap_end_of(block_at(heap, id)),
+                                         id);
+    WEIR_CHECK(after != 0, "behind every block is another, or an end");
+    return after;
 }
 
-/* The first block that does not come before `k`. */
-static weir__heap_block *tree_from(const weir__heap *heap, key k)
+/* ---- marks ---- */
+
+/* A block that was taken becomes HELD, without a free record. */
+static void untake(weir__heap *heap, weir__heap_block *block)
 {
-    weir__heap_block *found = NULL;
-    for (weir__heap_block *at = heap->root; at != NULL;) {
-        if (comes_before(at, k)) {
-            at = at->right;
-        } else {
-            found = at;
-            at = at->left;
-        }
-    }
-    return found;
+    WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_CACHED,
+               "only what is held or came back can be released");
+    heap->taken_blocks--;
+    heap->taken_bytes -= weir__heap_bytes(block);
+    weir__heap_set_link(block, 0);
+    weir__heap_set_tag(block, WEIR__HEAP_HELD);
 }
 
-static void tree_insert(weir__heap *heap, weir__heap_block *block)
+static void raise_to(uint64_t *number, uint64_t least)
 {
-    key k = key_of(block);
-    block->priority = (uint32_t)hash_of(block->base);
-
-    weir__heap_block **link = &heap->root;
-    while (*link != NULL && (*link)->priority >= block->priority)
-        link = comes_before(*link, k) ? &(*link)->right : &(*link)->left;
-
-    /* What stood here is split by the key into what goes left and what goes right. */
-    weir__heap_block *at = *link;
-    weir__heap_block **left = &block->left, **right = &block->right;
-    *link = block;
-    while (at != NULL) {
-        if (comes_before(at, k)) {
-            *left = at;
-            left = &at->right;
-            at = at->right;
-        } else {
-            *right = at;
-            right = &at->left;
-            at = at->left;
-        }
-    }
-    *left = *right = NULL;
-    heap->free_blocks++;
+    if (*number < least)
+        *number = least;
 }
 
-static void tree_remove(weir__heap *heap, weir__heap_block *block)
+bool weir__heap_add_mark(weir__heap *heap, uint32_t id, weir__mark mark)
 {
-    key k = key_of(block);
-    weir__heap_block **link = &heap->root;
-    while (*link != block) {
-        WEIR_CHECK(*link != NULL, "a free block is in the tree");
-        link = comes_before(*link, k) ? &(*link)->right : &(*link)->left;
-    }
-
-    /* Its two subtrees are zipped into one in its place. */
-    weir__heap_block *left = block->left, *right = block->right;
-    while (left != NULL && right != NULL) {
-        if (left->priority >= right->priority) {
-            *link = left;
-            link = &left->right;
-            left = left->right;
-        } else {
-            *link = right;
-            link = &right->left;
-            right = right->left;
-        }
-    }
-    *link = left != NULL ? left : right;
-    heap->free_blocks--;
-}
-
-/* ---- the table of what is out ---- */
-
-static weir__heap_block **bucket_of(const weir__heap *heap, uintptr_t base)
-{
-    return &heap->buckets[(hash_of(base) >> 32) & (heap->bucket_count - 1)];
-}
-
-static void table_insert(weir__heap *heap, weir__heap_block *block)
-{
-    weir__heap_block **bucket = bucket_of(heap, block->base);
-    block->next = *bucket;
-    *bucket = block;
-}
-
-static void table_remove(weir__heap *heap, weir__heap_block *block)
-{
-    weir__heap_block **link = bucket_of(heap, block->base);
-    while (*link != block) {
-        WEIR_CHECK(*link != NULL, "a block that is out is in the table");
-        link = &(*link)->next;
-    }
-    *link = block->next;
-}
-
-/* Keeps the table at no more than one block for each bucket. */
-static bool table_reserve(weir__heap *heap)
-{
-    if (heap->out_blocks < heap->bucket_count)
-        return true;
-
-    size_t count = heap->bucket_count ? heap->bucket_count * 2 : BUCKETS_LEAST;
-    weir__heap_block **buckets = weir__host_alloc(count * sizeof(weir__heap_block *));
-    if (buckets == NULL)
+    weir__heap_block *block = block_at(heap, id);
+    if (weir__heap_state_of(block) != WEIR__HEAP_HELD)
+        untake(heap, block);
+    uint32_t first = weir__heap_link(block);
+    if (weir__heap_free_unpromised(heap) < (first != 0 ? 1u : 2u))
         return false;
-    memset(buckets, 0, count * sizeof(weir__heap_block *));
-
-    weir__heap_block **old = heap->buckets;
-    size_t old_count = heap->bucket_count;
-    heap->buckets = buckets;
-    heap->bucket_count = count;
-    for (size_t i = 0; i < old_count; i++) {
-        while (old[i] != NULL) {
-            weir__heap_block *block = old[i];
-            old[i] = block->next;
-            table_insert(heap, block);
+    weir__heap_owner *owner = weir__heap_owner_take(heap, mark.clock);
+    if (owner == NULL)
+        return false;
+    raise_to(&owner->latest, mark.number);
+    if (first == 0) {
+        first = weir__heap_free_take(heap);
+        weir__heap_set_link(block, first);
+    }
+    uint32_t *link = &weir__heap_free_at(heap, first)->more;
+    for (; *link != 0; link = &weir__heap_free_at(heap, *link)->more) {
+        weir__heap_free *record = weir__heap_free_at(heap, *link);
+        if (record->owner == owner->slot) {
+            raise_to(&record->number, mark.number);
+            return true;
         }
     }
-    weir__host_free(old);
+    *link = weir__heap_free_take(heap);
+    weir__heap_free *record = weir__heap_free_at(heap, *link);
+    record->owner = owner->slot;
+    record->number = mark.number;
     return true;
 }
 
-/* ---- records ---- */
-
-static void record_give_back(weir__heap *heap, weir__heap_block *block)
+void weir__heap_drop_marks(weir__heap *heap, uint32_t id)
 {
-    block->state = WEIR__HEAP_SPARE;
-    block->next = heap->spares;
-    heap->spares = block;
-    heap->spare_count++;
-}
-
-static weir__heap_block *record_take(weir__heap *heap)
-{
-    weir__heap_block *block = heap->spares;
-    WEIR_CHECK(block != NULL, "records were promised");
-    heap->spares = block->next;
-    heap->spare_count--;
-    memset(block, 0, sizeof *block);
-    return block;
-}
-
-bool weir__heap_promise(weir__heap *heap)
-{
-    if (!table_reserve(heap))
-        return false;
-    while (heap->spare_count < heap->promised + WEIR__HEAP_PROMISE) {
-        weir__heap_slab *slab = weir__host_alloc(sizeof *slab);
-        if (slab == NULL)
-            return false;
-        slab->next = heap->slabs;
-        heap->slabs = slab;
-        for (size_t i = SLAB_BLOCKS; i-- > 0;)
-            record_give_back(heap, &slab->blocks[i]);
-    }
-    heap->promised += WEIR__HEAP_PROMISE;
-    return true;
-}
-
-void weir__heap_forget_promise(weir__heap *heap)
-{
-    WEIR_CHECK(heap->promised >= WEIR__HEAP_PROMISE, "what was promised is forgotten");
-    heap->promised -= WEIR__HEAP_PROMISE;
-}
-
-void weir__heap_init(weir__heap *heap)
-{
-    *heap = (weir__heap){ .root = NULL };
-}
-
-void weir__heap_close(weir__heap *heap)
-{
-    while (heap->slabs != NULL) {
-        weir__heap_slab *slab = heap->slabs;
-        heap->slabs = slab->next;
-        weir__host_free(slab);
-    }
-    weir__host_free(heap->buckets);
-    weir__heap_init(heap);
-}
-
-/* ---- blocks ---- */
-
-static void set_state(weir__heap_block *block, weir__heap_state state)
-{
-    bool was_idle = weir__heap_is_idle(block);
-    block->state = state;
-    if (was_idle && !weir__heap_is_idle(block))
-        block->chunk->busy++;
-    else if (!was_idle && weir__heap_is_idle(block))
-        block->chunk->busy--;
-}
-
-/* A new HELD block of `bytes` bytes at `base`, after `before` in `chunk` (null: at its
- * beginning). */
-static weir__heap_block *block_link(weir__heap *heap, weir__chunk *chunk,
-                                    weir__heap_block *before, uintptr_t base,
-                                    size_t bytes)
-{
-    weir__heap_block *block = record_take(heap);
-    block->base = base;
-    block->bytes = bytes;
-    block->state = WEIR__HEAP_HELD;
-    block->chunk = chunk;
-    block->before = before;
-    block->after = before != NULL ? before->after : chunk->first;
-    *(block->before != NULL ? &block->before->after : &chunk->first) = block;
-    *(block->after != NULL ? &block->after->before : &chunk->last) = block;
-    chunk->busy++;
-    return block;
-}
-
-/* Takes a busy block out of its chunk's list. */
-static void block_unlink(weir__heap *heap, weir__heap_block *block)
-{
-    weir__heap_drop_marks(heap, block);
-    *(block->before != NULL ? &block->before->after : &block->chunk->first) =
-        block->after;
-    *(block->after != NULL ? &block->after->before : &block->chunk->last) =
-        block->before;
-    block->chunk->busy--;
-    record_give_back(heap, block);
-}
-
-/* Makes a busy block take over the busy one after it. */
-static void block_absorb_next(weir__heap *heap, weir__heap_block *block)
-{
-    WEIR_ASSERT(end_of(block) == block->after->base, "neighbours touch");
-    block->bytes += block->after->bytes;
-    block_unlink(heap, block->after);
-}
-
-bool weir__heap_add_mark(weir__heap *heap, weir__heap_block *block, weir__mark mark)
-{
-    if (heap->spare_count <= heap->promised)
-        return false;
-    weir__heap_block *record = record_take(heap);
-    record->mark = mark;
-    record->more = block->more;
-    block->more = record;
-    return true;
-}
-
-void weir__heap_drop_marks(weir__heap *heap, weir__heap_block *block)
-{
-    while (block->more != NULL) {
-        weir__heap_block *record = block->more;
-        block->more = record->more;
-        record_give_back(heap, record);
+    uint32_t first = weir__heap_link(block_at(heap, id));
+    if (first == 0)
+        return;
+    weir__heap_free *record = weir__heap_free_at(heap, first);
+    while (record->more != 0) {
+        uint32_t more = record->more;
+        record->more = weir__heap_free_at(heap, more)->more;
+        weir__heap_free_give_back(heap, more);
     }
 }
 
-void weir__heap_drop_done(weir__heap *heap, weir__heap_block *block,
-                          weir__heap_is_done is_done, void *context)
+static weir__mark mark_of(const weir__heap *heap, const weir__heap_free *record)
 {
-    weir__heap_block **link = &block->more;
-    while (*link != NULL) {
-        weir__heap_block *record = *link;
-        if (!is_done(context, record->mark)) {
+    return (weir__mark){ heap->owners[record->owner]->clock, record->number };
+}
+
+void weir__heap_drop_done(weir__heap *heap, uint32_t id, weir__heap_is_done is_done,
+                          void *context)
+{
+    weir__heap_free *first = weir__heap_free_of(heap, block_at(heap, id));
+    for (uint32_t *link = &first->more; *link != 0;) {
+        uint32_t more = *link;
+        weir__heap_free *record = weir__heap_free_at(heap, more);
+        if (!is_done(context, mark_of(heap, record))) {
             link = &record->more;
             continue;
         }
         *link = record->more;
-        record_give_back(heap, record);
+        weir__heap_free_give_back(heap, more);
     }
-    if (block->more != NULL && is_done(context, block->mark)) {
-        weir__heap_block *record = block->more;
-        block->mark = record->mark;
-        block->more = record->more;
-        record_give_back(heap, record);
+    if (first->more != 0 && is_done(context, mark_of(heap, first))) {
+        uint32_t more = first->more;
+        const weir__heap_free *record = weir__heap_free_at(heap, more);
+        first->owner = record->owner;
+        first->number = record->number;
+        first->more = record->more;
+        weir__heap_free_give_back(heap, more);
     }
 }
 
-static void limbo_insert(weir__heap *heap, weir__heap_block *block)
+bool weir__heap_next_mark(const weir__heap *heap, uint32_t id, uint32_t *cursor,
+                          weir__mark *out)
 {
-    block->left = NULL;
-    block->right = heap->limbo;
-    if (block->right != NULL)
-        block->right->left = block;
-    heap->limbo = block;
+    const weir__heap_block *block = block_at(heap, id);
+    if (*cursor == UINT32_MAX)
+        return false;
+    if (weir__heap_state_of(block) == WEIR__HEAP_RETURNED) {
+        uint32_t low = weir__heap_tag(block) & WEIR__TAG_LOW_MASK;
+        const weir__heap_owner *owner = heap->owners[low >> WEIR__HOLDER_SHIFT];
+        *out = (weir__mark){ owner->clock, owner->latest };
+        *cursor = UINT32_MAX;
+        return true;
+    }
+    uint32_t at = *cursor != 0 ? *cursor : weir__heap_link(block);
+    if (at == 0)
+        return false;
+    const weir__heap_free *record = weir__heap_free_at(heap, at);
+    *out = mark_of(heap, record);
+    *cursor = record->more != 0 ? record->more : UINT32_MAX;
+    return true;
+}
+
+weir__mark weir__heap_mark(const weir__heap *heap, uint32_t id)
+{
+    weir__mark mark = WEIR__MARK_DONE;
+    uint32_t cursor = 0;
+    (void)weir__heap_next_mark(heap, id, &cursor, &mark);
+    return mark;
+}
+
+bool weir__heap_has_more(const weir__heap *heap, uint32_t id)
+{
+    const weir__heap_block *block = block_at(heap, id);
+    return weir__heap_state_of(block) != WEIR__HEAP_RETURNED &&
+           weir__heap_link(block) != 0 && weir__heap_free_of(heap, block)->more != 0;
+}
+
+/* ---- limbo ---- */
+
+static void limbo_insert(weir__heap *heap, uint32_t id)
+{
+    weir__heap_free *record = weir__heap_free_of(heap, block_at(heap, id));
+    record->left = 0;
+    record->right = heap->limbo;
+    if (record->right != 0)
+        weir__heap_free_of(heap, block_at(heap, record->right))->left = id;
+    heap->limbo = id;
     heap->limbo_blocks++;
 }
 
-static void limbo_remove(weir__heap *heap, weir__heap_block *block)
+static void limbo_remove(weir__heap *heap, uint32_t id)
 {
-    *(block->left != NULL ? &block->left->right : &heap->limbo) = block->right;
-    if (block->right != NULL)
-        block->right->left = block->left;
+    const weir__heap_free *record = weir__heap_free_of(heap, block_at(heap, id));
+    if (record->left != 0)
+        weir__heap_free_of(heap, block_at(heap, record->left))->right = record->right;
+    else
+        heap->limbo = record->right;
+    if (record->right != 0)
+        weir__heap_free_of(heap, block_at(heap, record->right))->left = record->left;
     heap->limbo_blocks--;
 }
 
-void weir__heap_hold(weir__heap *heap, weir__heap_block *block)
+uint32_t weir__heap_next_limbo(const weir__heap *heap, uint32_t id)
 {
+    return id != 0 ? weir__heap_free_of(heap, block_at(heap, id))->right : heap->limbo;
+}
+
+/* ---- holding and releasing ---- */
+
+void weir__heap_hold(weir__heap *heap, uint32_t id)
+{
+    weir__heap_block *block = block_at(heap, id);
     WEIR_CHECK(weir__heap_is_idle(block), "only what is free can be held");
-    if (block->state == WEIR__HEAP_FREE)
-        tree_remove(heap, block);
+    if (weir__heap_state_of(block) == WEIR__HEAP_FREE)
+        weir__heap_bins_remove(heap, id);
     else
-        limbo_remove(heap, block);
-    set_state(block, WEIR__HEAP_HELD);
+        limbo_remove(heap, id);
+    weir__heap_set_tag(block, WEIR__HEAP_HELD);
 }
 
-static bool is_free_of(const weir__heap_block *block, uint64_t clock)
+/* The free record of a block that is FREE under `owner`; 0: it is not. */
+static uint32_t free_under(const weir__heap *heap, uint32_t id,
+                           const weir__heap_owner *owner)
 {
-    return block != NULL && block->state == WEIR__HEAP_FREE &&
-           block->mark.clock == clock;
+    if (id == 0)
+        return 0;
+    const weir__heap_block *block = block_at(heap, id);
+    if (weir__heap_state_of(block) != WEIR__HEAP_FREE)
+        return 0;
+    uint32_t record = weir__heap_link(block);
+    return weir__heap_free_at(heap, record)->owner == owner->slot ? record : 0;
 }
 
-static uint64_t later(uint64_t a, uint64_t b)
+/* A held block takes over the bytes of the one behind it, which is in no bin and has no
+ * free record any more. */
+static void absorb(weir__heap *heap, uint32_t id, uint32_t next)
 {
-    return a > b ? a : b;
+    weir__heap_block *block = block_at(heap, id);
+    size_t bytes = weir__heap_bytes(block) + weir__heap_bytes(block_at(heap, next));
+    uint32_t after = behind(heap, next);
+    weir__heap_map_remove(heap, next);
+    block_at(heap, after)->before = id;
+    weir__heap_set_grains(block, bytes);
+    weir__heap_record_give_back(heap, next);
 }
 
-weir__heap_block *weir__heap_release(weir__heap *heap, weir__heap_block *block,
-                                     weir__mark mark)
+/* Merges a held block with its neighbours that are FREE under `owner`. *record is its
+ * free record or 0, and *number its mark's number. Returns what it is part of then. */
+static uint32_t merge(weir__heap *heap, uint32_t id, const weir__heap_owner *owner,
+                      uint32_t *record, uint64_t *number)
 {
-    if (block->state == WEIR__HEAP_RETURNING) {
-        table_remove(heap, block);
-        heap->out_bytes -= block->bytes;
-        heap->out_blocks--;
-        set_state(block, WEIR__HEAP_HELD);
+    uint32_t next = behind(heap, id), theirs;
+    if ((theirs = free_under(heap, next, owner)) != 0) {
+        weir__heap_bins_remove(heap, next);
+        raise_to(number, weir__heap_free_at(heap, theirs)->number);
+        absorb(heap, id, next);
+        if (*record != 0)
+            weir__heap_free_give_back(heap, theirs);
+        else
+            *record = theirs;
     }
-    WEIR_CHECK(block->state == WEIR__HEAP_HELD, "only what is held can be released");
-
-    block->mark = mark;
-    if (block->more != NULL) {
-        limbo_insert(heap, block);
-        set_state(block, WEIR__HEAP_LIMBO);
-        return block;
+    uint32_t before = block_at(heap, id)->before;
+    if ((theirs = free_under(heap, before, owner)) != 0) {
+        weir__heap_bins_remove(heap, before);
+        raise_to(number, weir__heap_free_at(heap, theirs)->number);
+        absorb(heap, before, id);
+        if (*record != 0)
+            weir__heap_free_give_back(heap, theirs);
+        else
+            *record = theirs;
+        id = before;
     }
-    if (is_free_of(block->before, mark.clock)) {
-        weir__heap_block *before = block->before;
-        weir__heap_hold(heap, before);
-        before->mark.number = later(before->mark.number, mark.number);
-        block_absorb_next(heap, before);
-        block = before;
-    }
-    if (is_free_of(block->after, mark.clock)) {
-        weir__heap_hold(heap, block->after);
-        block->mark.number = later(block->mark.number, block->after->mark.number);
-        block_absorb_next(heap, block);
-    }
-    tree_insert(heap, block);
-    set_state(block, WEIR__HEAP_FREE);
-    return block;
+    return id;
 }
 
-weir__heap_block *weir__heap_hand_out(weir__heap *heap, weir__heap_run run,
-                                      size_t bytes, size_t alignment, weir__mark front,
-                                      weir__mark rest)
+/* There is no record for it now. */
+static void set_returned(weir__heap *heap, uint32_t id, const weir__heap_owner *owner)
 {
-    weir__heap_block *block = run.first;
-    WEIR_CHECK(block->state == WEIR__HEAP_HELD, "who hands out holds");
-    WEIR_CHECK(weir__heap_fits(run.first, run.last, bytes, alignment),
+    weir__heap_block *block = block_at(heap, id);
+    weir__heap_set_link(block, heap->returned);
+    weir__heap_set_tag(block, WEIR__HEAP_RETURNED | owner->slot << WEIR__HOLDER_SHIFT);
+    heap->returned = id;
+    heap->returned_blocks++;
+}
+
+/* `is_promised`: a record that is promised may be used. */
+static uint32_t release(weir__heap *heap, uint32_t id, weir__mark mark,
+                        bool is_promised)
+{
+    weir__heap_block *block = block_at(heap, id);
+    if (weir__heap_state_of(block) != WEIR__HEAP_HELD)
+        untake(heap, block);
+    weir__heap_owner *owner = weir__heap_owner_take(heap, mark.clock);
+    WEIR_CHECK(owner != NULL, "who releases has asked whether that can be");
+    raise_to(&owner->latest, mark.number);
+
+    uint32_t record = weir__heap_link(block);
+    bool has_more = record != 0 && weir__heap_free_at(heap, record)->more != 0;
+    if (!has_more) {
+        id = merge(heap, id, owner, &record, &mark.number);
+        block = block_at(heap, id);
+        if (record == 0 && (is_promised || weir__heap_free_unpromised(heap) > 0))
+            record = weir__heap_free_take(heap);
+        if (record == 0) {
+            set_returned(heap, id, owner);
+            return id;
+        }
+        weir__heap_set_link(block, record);
+    }
+    weir__heap_free_at(heap, record)->owner = owner->slot;
+    weir__heap_free_at(heap, record)->number = mark.number;
+    weir__heap_set_tag(block, has_more ? WEIR__HEAP_LIMBO : WEIR__HEAP_FREE);
+    if (has_more)
+        limbo_insert(heap, id);
+    else
+        weir__heap_bins_insert(heap, id);
+    return id;
+}
+
+uint32_t weir__heap_release(weir__heap *heap, uint32_t id, weir__mark mark)
+{
+    return release(heap, id, mark, false);
+}
+
+void weir__heap_settle(weir__heap *heap)
+{
+    while (heap->returned != 0) {
+        uint32_t id = heap->returned;
+        weir__heap_block *block = block_at(heap, id);
+        weir__mark mark = weir__heap_mark(heap, id);
+        heap->returned = weir__heap_link(block);
+        heap->returned_blocks--;
+        weir__heap_set_link(block, 0);
+        weir__heap_set_tag(block, WEIR__HEAP_HELD);
+        (void)weir__heap_release(heap, id, mark);
+    }
+}
+
+/* ---- handing out ---- */
+
+/* Takes the marks and the free record of a held block away. */
+static void drop_record(weir__heap *heap, uint32_t id)
+{
+    weir__heap_block *block = block_at(heap, id);
+    weir__heap_drop_marks(heap, id);
+    if (weir__heap_link(block) != 0)
+        weir__heap_free_give_back(heap, weir__heap_link(block));
+    weir__heap_set_link(block, 0);
+}
+
+/* Leaves a held block its first `bytes` bytes; returns a new one, HELD, with the rest,
+ * and `after` behind it. */
+static uint32_t split(weir__heap *heap, uint32_t id, size_t bytes, uint32_t after)
+{
+    weir__heap_block *block = block_at(heap, id);
+    uint32_t rest = weir__heap_record_take(heap, weir__heap_base(block) + bytes,
+                                           weir__heap_bytes(block) - bytes,
+                                           WEIR__HEAP_HELD);
+    block_at(heap, rest)->before = id;
+    block_at(heap, after)->before = rest;
+    weir__heap_set_grains(block, bytes);
+    weir__heap_map_insert(heap, rest);
+    return rest;
+}
+
+uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
+                             size_t alignment, weir__mark front, weir__mark rest)
+{
+    uint32_t id = run.first, in_front = 0, left = 0;
+    WEIR_CHECK(weir__heap_state_at(heap, id) == WEIR__HEAP_HELD, "who hands out holds");
+    WEIR_CHECK(weir__heap_fits(heap, run.first, run.last, bytes, alignment),
                "what is handed out has room");
-    uintptr_t end = end_of(run.last);
-    while (end_of(block) != end) {
-        WEIR_CHECK(block->after->state == WEIR__HEAP_HELD, "who hands out holds all");
-        block_absorb_next(heap, block);
+    uintptr_t end = weir__heap_end_of(block_at(heap, run.last));
+    while (weir__heap_end_of(block_at(heap, id)) != end) {
+        uint32_t next = behind(heap, id);
+        WEIR_CHECK(weir__heap_state_at(heap, next) == WEIR__HEAP_HELD,
+                   "who hands out holds all");
+        drop_record(heap, next);
+        absorb(heap, id, next);
     }
-    weir__heap_drop_marks(heap, block);
+    weir__heap_drop_marks(heap, id);
 
-    weir__heap_block *in_front = NULL, *behind = NULL;
-    uintptr_t base = align_up(block->base, alignment);
-    if (base != block->base) {
-        in_front = block_link(heap, block->chunk, block->before, block->base,
-                              base - block->base);
-        block->bytes -= in_front->bytes;
-        block->base = base;
+    uintptr_t begin = weir__heap_base(block_at(heap, id));
+    uintptr_t base = align_up(begin, alignment);
+    uint32_t after = base != begin || end - base != bytes ? behind(heap, id) : 0;
+    if (base != begin) {
+        in_front = id;
+        id = split(heap, id, base - begin, after);
     }
-    if (block->bytes != bytes) {
-        behind = block_link(heap, block->chunk, block, base + bytes,
-                            block->bytes - bytes);
-        block->bytes = bytes;
+    weir__heap_block *block = block_at(heap, id);
+    if (end - base != bytes) {
+        left = split(heap, id, bytes, after);
+        weir__heap_set_link(block_at(heap, left), weir__heap_link(block));
+        weir__heap_set_link(block, 0);
     }
-    block->state = WEIR__HEAP_OUT;
-    table_insert(heap, block);
-    heap->out_bytes += bytes;
-    heap->out_blocks++;
+    drop_record(heap, id);
+    weir__heap_set_tag(block, WEIR__HEAP_OUT);
+    heap->taken_bytes += bytes;
+    heap->taken_blocks++;
 
-    if (in_front != NULL)
-        weir__heap_release(heap, in_front, front);
-    if (behind != NULL)
-        weir__heap_release(heap, behind, rest);
-    return block;
-}
-
-void weir__heap_begin_return(weir__heap *heap, weir__heap_block *block)
-{
-    (void)heap;
-    WEIR_CHECK(block->state == WEIR__HEAP_OUT, "only what is out comes back");
-    block->state = WEIR__HEAP_RETURNING;
-}
-
-void weir__heap_cancel_return(weir__heap *heap, weir__heap_block *block)
-{
-    (void)heap;
-    WEIR_CHECK(block->state == WEIR__HEAP_RETURNING, "it was on its way back");
-    block->state = WEIR__HEAP_OUT;
+    if (in_front != 0)
+        (void)release(heap, in_front, front, true);
+    if (left != 0)
+        (void)release(heap, left, rest, true);
+    return id;
 }
 
 /* ---- chunks ---- */
 
-weir__heap_block *weir__heap_add_chunk(weir__heap *heap, weir__chunk *chunk,
-                                       uintptr_t base, size_t bytes)
+static void chunk_wants(weir__heap *heap, weir__chunk *chunk, size_t bytes)
+{
+    size_t segments = weir__heap_map_segments(bytes);
+    chunk->segments += segments;
+    heap->segments_wanted += segments;
+}
+
+static void chunk_end(weir__heap *heap, weir__chunk *chunk, uint32_t last)
+{
+    chunk->end = weir__heap_record_take(heap, chunk->base + chunk->bytes, 0,
+                                        WEIR__HEAP_END);
+    block_at(heap, chunk->end)->before = last;
+    weir__heap_map_insert(heap, chunk->end);
+}
+
+uint32_t weir__heap_add_chunk(weir__heap *heap, weir__chunk *chunk, uintptr_t base,
+                              size_t bytes)
 {
     WEIR_CHECK(base % WEIR__HEAP_GRAIN == 0 && bytes % WEIR__HEAP_GRAIN == 0,
                "a chunk is made of whole grains");
+    WEIR_CHECK(bytes > 0 && bytes <= WEIR__CHUNK_MOST, "a block's grains are counted");
     chunk->base = base;
     chunk->bytes = bytes;
-    chunk->first = chunk->last = NULL;
-    chunk->busy = 0;
     chunk->older = heap->newest;
     chunk->newer = NULL;
     *(chunk->older != NULL ? &chunk->older->newer : &heap->oldest) = chunk;
     heap->newest = chunk;
     heap->bytes += bytes;
-    return block_link(heap, chunk, NULL, base, bytes);
+    chunk->segments = 0;
+    chunk_wants(heap, chunk, bytes);
+    weir__heap_map_add(heap, base, base + bytes);
+    uint32_t id = weir__heap_record_take(heap, base, bytes, WEIR__HEAP_HELD);
+    weir__heap_map_insert(heap, id);
+    chunk_end(heap, chunk, id);
+    return id;
 }
 
-weir__heap_block *weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk,
-                                          size_t bytes)
+uint32_t weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk, size_t bytes)
 {
-    WEIR_CHECK(bytes % WEIR__HEAP_GRAIN == 0, "a chunk is made of whole grains");
-    weir__heap_block *block =
-        block_link(heap, chunk, chunk->last, chunk->base + chunk->bytes, bytes);
+    const uintptr_t segment = (uintptr_t)1 << WEIR__SEGMENT_BITS;
+    WEIR_CHECK(bytes > 0 && bytes % WEIR__HEAP_GRAIN == 0,
+               "a chunk is made of whole grains");
+    WEIR_CHECK(bytes <= WEIR__CHUNK_MOST - chunk->bytes,
+               "a block's grains are counted");
+    uintptr_t end = chunk->base + chunk->bytes;
+    uintptr_t next_segment = (end | (segment - 1)) + 1;
+    chunk_wants(heap, chunk, bytes);
+    if (end + bytes >= next_segment)
+        weir__heap_map_add(heap, next_segment, end + bytes);
+
+    uint32_t last = block_at(heap, chunk->end)->before;
+    weir__heap_map_remove(heap, chunk->end);
+    weir__heap_record_give_back(heap, chunk->end);
+    uint32_t id = weir__heap_record_take(heap, end, bytes, WEIR__HEAP_HELD);
+    block_at(heap, id)->before = last;
+    weir__heap_map_insert(heap, id);
     chunk->bytes += bytes;
     heap->bytes += bytes;
-    return block;
+    chunk_end(heap, chunk, id);
+    return id;
 }
 
 void weir__heap_remove_chunk(weir__heap *heap, weir__chunk *chunk)
 {
-    while (chunk->first != NULL) {
-        WEIR_CHECK(chunk->first->state == WEIR__HEAP_HELD, "who removes holds all");
-        block_unlink(heap, chunk->first);
+    for (uint32_t id = weir__heap_first(heap, chunk), next; id != 0; id = next) {
+        WEIR_CHECK(weir__heap_state_at(heap, id) == WEIR__HEAP_HELD,
+                   "who removes holds all");
+        next = weir__heap_after(heap, id);
+        drop_record(heap, id);
+        weir__heap_map_remove(heap, id);
+        weir__heap_record_give_back(heap, id);
     }
+    weir__heap_map_remove(heap, chunk->end);
+    weir__heap_record_give_back(heap, chunk->end);
+    weir__heap_map_drop(heap, chunk->base, chunk->base + chunk->bytes);
+    heap->segments_wanted -= chunk->segments;
     *(chunk->older != NULL ? &chunk->older->newer : &heap->oldest) = chunk->newer;
     *(chunk->newer != NULL ? &chunk->newer->older : &heap->newest) = chunk->older;
     heap->bytes -= chunk->bytes;
 }
 
+uint32_t weir__heap_first(const weir__heap *heap, const weir__chunk *chunk)
+{
+    return weir__heap_map_find(heap, chunk->base, 0);
+}
+
+uint32_t weir__heap_last(const weir__heap *heap, const weir__chunk *chunk)
+{
+    return block_at(heap, chunk->end)->before;
+}
+
+uint32_t weir__heap_before(const weir__heap *heap, uint32_t id)
+{
+    return block_at(heap, id)->before;
+}
+
+uint32_t weir__heap_after(const weir__heap *heap, uint32_t id)
+{
+    uint32_t after = behind(heap, id);
+    return weir__heap_state_at(heap, after) != WEIR__HEAP_END ? after : 0;
+}
+
 /* ---- looking ---- */
 
-bool weir__heap_fits(const weir__heap_block *first, const weir__heap_block *last,
+bool weir__heap_fits(const weir__heap *heap, uint32_t first, uint32_t last,
                      size_t bytes, size_t alignment)
 {
-    uintptr_t base = align_up(first->base, alignment), end = end_of(last);
-    return base >= first->base && base < end && end - base >= bytes;
+    uintptr_t begin = weir__heap_base(block_at(heap, first));
+    uintptr_t end = weir__heap_end_of(block_at(heap, last));
+    uintptr_t base = align_up(begin, alignment);
+    return base >= begin && base < end && end - base >= bytes;
 }
 
-weir__heap_block *weir__heap_best(const weir__heap *heap, uint64_t clock, size_t bytes,
-                                  size_t alignment)
+uint32_t weir__heap_find(const weir__heap *heap, const void *ptr)
 {
-    weir__heap_block *block = tree_from(heap, (key){ clock, bytes, 0 });
-    while (block != NULL && block->mark.clock == clock) {
-        if (weir__heap_fits(block, block, bytes, alignment))
-            return block;
-        block = weir__heap_next_free(heap, block);
-    }
-    return NULL;
-}
-
-weir__heap_block *weir__heap_next_free(const weir__heap *heap,
-                                       const weir__heap_block *block)
-{
-    key k = { 0, 0, 0 };
-    if (block != NULL) {
-        k = key_of(block);
-        k.base++;
-    }
-    return tree_from(heap, k);
-}
-
-bool weir__heap_next_clock(const weir__heap *heap, uint64_t *clock)
-{
-    const weir__heap_block *block = tree_from(heap, (key){ *clock, 0, 0 });
-    if (block != NULL)
-        *clock = block->mark.clock;
-    return block != NULL;
-}
-
-weir__heap_block *weir__heap_find(const weir__heap *heap, const void *ptr)
-{
-    uintptr_t base = (uintptr_t)ptr;
-    if (heap->bucket_count == 0)
-        return NULL;
-    weir__heap_block *block = *bucket_of(heap, base);
-    while (block != NULL && block->base != base)
-        block = block->next;
-    return block;
+    uint32_t id = 0;
+    return weir__heap_lookup(&heap->view, ptr, &id) != NULL ? id : 0;
 }

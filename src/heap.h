@@ -1,23 +1,27 @@
 /* heap.h - which bytes of which chunks are free, and behind what: best fit with
  * immediate coalescing. Pure records: no device, no locks, no stream order.
  *
- *     chunk   |  OUT  | FREE 5:9 | FREE 7:2 |  OUT  | FREE 5:11 |
+ *     chunk   |  OUT  | FREE 5:9 | FREE 7:2 |  OUT  | FREE 5:11 | END
  *                      clock 5     clock 7
  *
- * A chunk is cut without gaps into blocks, each with a record out of band, in a list
- * by address. What always holds between two calls:
+ * A chunk is cut without gaps into blocks, each with a record out of band
+ * (heap_records.h). Blocks are named by their record's id; 0 is none. What always holds
+ * between two calls:
  *   - Every block begins at a multiple of 256, and so does what follows it.
  *   - Two free neighbours never have the same clock: they are merged at once, under the
  *     later mark. Neighbours of different clocks stay apart until a request takes both.
- *   - Free blocks are in one search tree, sorted by (clock, bytes, address). So the
- *     best fit of a clock is a lower bound in it, and so is the next clock that has
- *     anything free. A clock has no record of its own here: one that was never seen
- *     costs nothing, and one that is gone leaves nothing.
- *   - Blocks that are out are in a hash table by address.
+ *   - Every clock that free memory waits for has an owner, with counts, and bitmaps of
+ *     the bins in which it has something. A bin is a search tree of the free blocks of
+ *     about one size, sorted by (owner, bytes, address). So the best fit of a clock is
+ *     a lower bound in the request's own bin, or the first in the next that has any.
+ *   - Every block is in the map by address, and so is the END of every chunk: that is
+ *     how the neighbour behind is found. The one in front stands in the record.
  *
- * Giving back never needs memory: a merge only frees records. Whoever is about to
- * take promises itself records first (weir__heap_promise), and then cannot fail.
- */
+ * Giving back never needs memory: a merge only frees records, and for what merges with
+ * nothing some are kept. Should these be used up the block is RETURNED: free, but not
+ * to be found before somebody promises himself records (that takes a program
+ * that frees a great many blocks in a row, no two of them neighbours). Whoever is about
+ * to take promises itself records first (weir__heap_promise), and then cannot fail. */
 #ifndef WEIR_HEAP_H
 #define WEIR_HEAP_H
 
@@ -25,59 +29,48 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "heap_records.h"
 #include "stream_order.h"
 
-#define WEIR__HEAP_GRAIN ((size_t)256)
+/* The most records that one request uses. Blocks: a fresh chunk, its end, what is cut
+ * off in front, and behind. Free records: for the last two, or three if what is fresh
+ * is released as it is. */
+#define WEIR__HEAP_PROMISE      4u
+#define WEIR__HEAP_PROMISE_FREE 3u
 
-/* The most records that one request uses: a fresh chunk, what is cut off in front, and
- * what is cut off behind. */
-#define WEIR__HEAP_PROMISE 3u
+/* Word 0 of the bins has blocks below 64 grains, one bin each size; each word from
+ * there on has one doubling, in 64 steps. */
+#define WEIR__BIN_WORDS 27u
 
-typedef enum weir__heap_state {
-    WEIR__HEAP_SPARE,     /* a record that stands for nothing */
-    WEIR__HEAP_FREE,      /* in the tree, behind `mark` */
-    WEIR__HEAP_LIMBO,     /* free, behind `mark` and all of `more`: not in the tree */
-    WEIR__HEAP_HELD,      /* somebody is at work on it: neither free nor out */
-    WEIR__HEAP_OUT,       /* handed out */
-    WEIR__HEAP_RETURNING  /* was out, and is about to be free */
-} weir__heap_state;
+/* Who free memory belongs to: a clock. Those of clock 0 and of WEIR__CLOCK_ASIDE are
+ * always there; another goes when nothing names it any more. */
+typedef struct weir__heap_owner {
+    uint64_t clock;
+    weir_stream stream;   /* as weir__heap_owner_get was told */
+    uint64_t latest;      /* the latest number that was released under it */
+    size_t free_blocks;   /* in the bins */
+    size_t free_bytes;
+    uint32_t slot;        /* names it */
+    uint32_t pins;        /* the caller's: while this is not 0 it stays */
+    uint32_t kind;        /* the caller's; 0 when it is made */
+    uint32_t next_spare;
+    bool is_spare;
+    bool is_named;        /* for a sweep */
+    uint32_t summary;     /* a bit for each word that is not 0 */
+    uint64_t bins[WEIR__BIN_WORDS];
+} weir__heap_owner;
 
-typedef struct weir__heap_block weir__heap_block;
-typedef struct weir__chunk weir__chunk;
-
-struct weir__heap_block {
-    uintptr_t base;
-    size_t bytes;
-    weir__mark mark;                /* FREE, LIMBO; HELD: as it was while free */
-    weir__heap_block *left, *right; /* FREE: in the tree. LIMBO: in the list, before and
-                                       after */
-    uint32_t priority;              /* FREE: above those of its children */
-    weir__heap_state state;
-
-    weir__heap_block *before, *after; /* neighbours by address */
-    weir__chunk *chunk;
-    weir__heap_block *next;  /* SPARE: the next spare; OUT, RETURNING: in the bucket */
-    weir__heap_block *more;  /* further records, whose marks count as well */
-
-    /* OUT, RETURNING: what the caller asked for. */
-    size_t asked_bytes;
-    size_t asked_alignment;
-    weir_stream stream;
-    uint64_t birth;          /* the clock it was allocated under */
-};
-
-static inline bool weir__heap_is_idle(const weir__heap_block *block)
-{
-    return block->state == WEIR__HEAP_FREE || block->state == WEIR__HEAP_LIMBO;
-}
+#define WEIR__OWNER_DONE  0u
+#define WEIR__OWNER_ASIDE 1u
 
 /* Memory from upstream. The record is the caller's, linked here while it is part of the
  * heap. */
+typedef struct weir__chunk weir__chunk;
 struct weir__chunk {
     uintptr_t base;                  /* what the heap uses: multiples of the grain */
     size_t bytes;
-    weir__heap_block *first, *last;
-    size_t busy;                     /* blocks that are neither FREE nor LIMBO */
+    uint32_t end;                    /* the record of its END */
+    size_t segments;                 /* of the map, that it wants */
     weir__chunk *older, *newer;
     void *ptr;                       /* the caller's: as upstream gave it */
     size_t drawn_bytes;
@@ -85,132 +78,229 @@ struct weir__chunk {
     bool skipped;                    /* the caller's, for a walk over all chunks */
 };
 
-typedef struct weir__heap_slab weir__heap_slab;
+/* The second record of what is free or held. Its id stands in the block's `link`. */
+typedef struct weir__heap_free {
+    uint32_t left, right; /* blocks. FREE: in the bin. LIMBO: in the list, before and
+                             after. Spare: `left` is the next */
+    uint64_t number;      /* with the owner's clock the mark */
+    uint32_t owner;
+    uint32_t more;        /* a further record, whose mark counts as well */
+} weir__heap_free;
+
+typedef struct weir__heap_array weir__heap_array;
+typedef struct weir__heap_tables weir__heap_tables;
+typedef struct weir__heap_segments weir__heap_segments;
 
 typedef struct weir__heap {
-    weir__heap_block *root;          /* of the tree */
-    weir__heap_block *limbo;         /* first of the list */
+    weir__heap_view view;
+    weir__heap_array *arrays;        /* all that were made for the view */
+
+    uint32_t slab_count, slab_room;  /* of block records */
+    uint32_t spares, spare_count;
+    uint32_t promised;               /* requests under way */
+
+    weir__heap_free **free_slabs;
+    uint32_t free_slab_count, free_slab_room;
+    uint32_t free_spares, free_spare_count;
+
+    weir__heap_owner **owners;       /* by slot */
+    uint32_t owner_count, owner_room;
+    uint32_t owner_spares, owner_spare_count;
+    uint32_t sweep_at;               /* so many owners are worth a look at all blocks */
+    uint32_t *by_clock;              /* slots, open addressing; 0: none */
+    uint32_t by_clock_mask;
+    uint64_t *owning;                /* a bit for each slot that has free blocks */
+    size_t owning_count;
+
+    weir__heap_segments *segments;   /* all that were made */
+    weir__heap_segment *segment_spares;
+    size_t segment_count, segment_spare_count;
+    size_t segments_wanted;          /* by the chunks */
+    weir__heap_tables *tables;       /* all that were made */
+    uint32_t table_count, table_room;
+    uint32_t *table_spares;          /* a stack */
+    uint32_t table_spare_count;
+    bool wants_table;
+
     weir__chunk *oldest, *newest;
-    weir__heap_block **buckets;
-    size_t bucket_count;             /* a power of two, or 0 */
-    weir__heap_block *spares;
-    size_t spare_count;
-    size_t promised;                 /* of these, to requests under way */
-    weir__heap_slab *slabs;
+    uint32_t limbo;                  /* first of the list */
+    uint32_t returned;               /* first of the list of RETURNED blocks */
     size_t bytes;                    /* of all chunks */
-    size_t out_bytes;                /* of these, OUT or RETURNING */
-    size_t out_blocks;
-    size_t free_blocks;              /* FREE */
+    size_t taken_bytes;              /* of these, OUT or CACHED */
+    size_t taken_blocks;
+    size_t free_blocks;              /* FREE, in the bins */
     size_t limbo_blocks;
+    size_t returned_blocks;
+    uint32_t bins[WEIR__BIN_WORDS * 64]; /* roots */
 } weir__heap;
 
-void weir__heap_init(weir__heap *heap);
+/* False: no host memory, and there is nothing to close. */
+bool weir__heap_init(weir__heap *heap);
 /* Frees all records. The chunks' are the caller's. */
 void weir__heap_close(weir__heap *heap);
 
-/* Makes sure that one request will find its records, until weir__heap_forget_promise.
- * False: no host memory, and nothing has changed. */
+/* Makes sure that one request will find its records, until weir__heap_forget_promise,
+ * and that there are some for what is released; what is RETURNED becomes FREE. False:
+ * no host memory, and nothing that was free has changed. */
 bool weir__heap_promise(weir__heap *heap);
 void weir__heap_forget_promise(weir__heap *heap);
 
+static inline weir__heap_block *weir__heap_block_of(const weir__heap *heap, uint32_t id)
+{
+    return weir__heap_at(&heap->view, id);
+}
+
+static inline weir__heap_state weir__heap_state_at(const weir__heap *heap, uint32_t id)
+{
+    return weir__heap_state_of(weir__heap_block_of(heap, id));
+}
+
+/* Whether a block may be part of a run. */
+static inline bool weir__heap_is_idle(const weir__heap_block *block)
+{
+    weir__heap_state state = weir__heap_state_of(block);
+    return state == WEIR__HEAP_FREE || state == WEIR__HEAP_LIMBO;
+}
+
+/* ---- owners ---- */
+
+/* The owner of a clock; one is made where there is none. Null: no host memory, and
+ * nothing has changed. It may go when it has no free memory, no pins, and no block that
+ * is OUT names it. */
+weir__heap_owner *weir__heap_owner_get(weir__heap *heap, uint64_t clock,
+                                       weir_stream stream);
+/* The owner of a clock, or null. */
+weir__heap_owner *weir__heap_owner_find(const weir__heap *heap, uint64_t clock);
+static inline weir__heap_owner *weir__heap_owner_at(const weir__heap *heap,
+                                                    uint32_t slot)
+{
+    return heap->owners[slot];
+}
+/* The first owner, from *slot on, that has a free block; null: there is none. *slot is
+ * that owner's. */
+weir__heap_owner *weir__heap_next_owner(const weir__heap *heap, uint32_t *slot);
+/* Whether weir__heap_release would take a mark of `clock` now. */
+bool weir__heap_can_release(const weir__heap *heap, uint64_t clock);
+/* All that is FREE under `from` is FREE behind `mark` now. */
+void weir__heap_owner_move_all(weir__heap *heap, weir__heap_owner *from,
+                               weir__mark mark);
+
 /* ---- chunks ---- */
 
-/* Links `chunk`, of `bytes` bytes at `base`; returns the one block, HELD, that it
- * is. */
-weir__heap_block *weir__heap_add_chunk(weir__heap *heap, weir__chunk *chunk,
-                                       uintptr_t base, size_t bytes);
-/* Makes `chunk` longer by `bytes`; returns the new block, HELD, at its end. */
-weir__heap_block *weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk,
-                                          size_t bytes);
+/* Makes sure that weir__heap_add_chunk or weir__heap_extend_chunk finds what it needs
+ * for `bytes` bytes at `base`, until the next of these. OUT_OF_HOST_MEMORY,
+ * NOT_SUPPORTED (addresses of 2^48 or above): nothing has changed. */
+weir_status weir__heap_reserve(weir__heap *heap, uintptr_t base, size_t bytes);
+/* The most bytes that a chunk can have. */
+#define WEIR__CHUNK_MOST ((size_t)UINT32_MAX << WEIR__HEAP_GRAIN_BITS)
+
+/* Links `chunk`, of `bytes` bytes at `base`; returns the one block, HELD and without a
+ * mark, that it is. Needs the promise, and that the room is reserved. */
+uint32_t weir__heap_add_chunk(weir__heap *heap, weir__chunk *chunk, uintptr_t base,
+                              size_t bytes);
+/* Makes `chunk` longer by `bytes`; returns the new block, HELD, at its end. Needs the
+ * same. */
+uint32_t weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk, size_t bytes);
 /* Unlinks `chunk`, all of whose blocks are HELD. */
 void weir__heap_remove_chunk(weir__heap *heap, weir__chunk *chunk);
+/* Whether all blocks of `chunk` are FREE or LIMBO. Stops at the first that is not. */
+bool weir__heap_chunk_is_idle(const weir__heap *heap, const weir__chunk *chunk);
+
+/* The first and the last block of a chunk, and the neighbours of a block in its chunk;
+ * 0: none. */
+uint32_t weir__heap_first(const weir__heap *heap, const weir__chunk *chunk);
+uint32_t weir__heap_last(const weir__heap *heap, const weir__chunk *chunk);
+uint32_t weir__heap_before(const weir__heap *heap, uint32_t block);
+uint32_t weir__heap_after(const weir__heap *heap, uint32_t block);
 
 /* ---- looking: nothing changes ---- */
 
-/* The best fit among the free blocks of `clock`: the smallest that has room for `bytes`
+/* The best fit among the free blocks of an owner: the smallest with room for `bytes`
  * (a multiple of the grain) at a multiple of `alignment`, of equal ones the lowest.
- * Null: there is none. */
-weir__heap_block *weir__heap_best(const weir__heap *heap, uint64_t clock, size_t bytes,
-                                  size_t alignment);
-/* The first clock, from *clock on, that has a free block; false: there is none. */
-bool weir__heap_next_clock(const weir__heap *heap, uint64_t *clock);
-/* The block after `block`, or the first with null, in the order of the tree; null:
- * none. */
-weir__heap_block *weir__heap_next_free(const weir__heap *heap,
-                                       const weir__heap_block *block);
+ * 0: there is none. */
+uint32_t weir__heap_best(const weir__heap *heap, const weir__heap_owner *owner,
+                         size_t bytes, size_t alignment);
 
 /* Whether there is room for `bytes` at a multiple of `alignment` from where `first`
  * begins to where its neighbour `last` ends. */
-bool weir__heap_fits(const weir__heap_block *first, const weir__heap_block *last,
+bool weir__heap_fits(const weir__heap *heap, uint32_t first, uint32_t last,
                      size_t bytes, size_t alignment);
 
 /* How many bytes lie between where `block` begins and the next multiple of
  * `alignment`. */
 static inline size_t weir__heap_gap(const weir__heap_block *block, size_t alignment)
 {
-    return (size_t)(0 - block->base) & (alignment - 1);
+    return (size_t)(0 - weir__heap_base(block)) & (alignment - 1);
 }
 
+/* Goes through the marks of a block that is not taken: *cursor is 0 to begin with.
+ * False: there are no more. Of what is RETURNED only a later one is known. */
+bool weir__heap_next_mark(const weir__heap *heap, uint32_t block, uint32_t *cursor,
+                          weir__mark *out);
+/* The first of these; what is fresh has none: done. */
+weir__mark weir__heap_mark(const weir__heap *heap, uint32_t block);
+/* Whether there are several. */
+bool weir__heap_has_more(const weir__heap *heap, uint32_t block);
+/* Goes through the LIMBO blocks: the one after `block`, or the first with 0. */
+uint32_t weir__heap_next_limbo(const weir__heap *heap, uint32_t block);
+
 /* Says whether a FREE or LIMBO block may be part of a run. */
-typedef bool (*weir__heap_usable)(void *context, const weir__heap_block *block);
+typedef bool (*weir__heap_usable)(void *context, uint32_t block);
 
 /* Neighbours in one chunk. */
 typedef struct weir__heap_run {
-    weir__heap_block *first, *last;
+    uint32_t first, last;
 } weir__heap_run;
 
 /* The smallest run of usable FREE and LIMBO blocks that has room; of equal ones the one
- * in the oldest chunk, there the lowest. first is null if there is none. Walks all
+ * in the oldest chunk, there the lowest. first is 0 if there is none. Walks all
  * blocks. */
 weir__heap_run weir__heap_find_run(const weir__heap *heap, size_t bytes,
                                    size_t alignment, weir__heap_usable usable,
                                    void *context);
 
-/* The block that was handed out at `ptr`, OUT or RETURNING, or null. */
-weir__heap_block *weir__heap_find(const weir__heap *heap, const void *ptr);
-/* The block, whatever its state, that `ptr` lies in, or null. Walks all blocks. */
-weir__heap_block *weir__heap_around(const weir__heap *heap, const void *ptr);
+/* The block, whatever its state, that begins at `ptr`, or 0. */
+uint32_t weir__heap_find(const weir__heap *heap, const void *ptr);
+/* The block, whatever its state, that `ptr` lies in, or 0. Walks all blocks. */
+uint32_t weir__heap_around(const weir__heap *heap, const void *ptr);
 
 /* The largest run of FREE and LIMBO bytes, of whatever clocks. Walks all blocks. */
 size_t weir__heap_largest_free(const weir__heap *heap);
 
-/* The bytes that are FREE under `clock`. */
-size_t weir__heap_bytes_of(const weir__heap *heap, uint64_t clock);
-
 /* ---- changing ---- */
 
 /* FREE or LIMBO becomes HELD; it keeps its marks. */
-void weir__heap_hold(weir__heap *heap, weir__heap_block *block);
-/* HELD or RETURNING becomes FREE behind `mark`, and merges with its neighbours of that
- * clock; or LIMBO, if it has more marks. Returns what it is part of now. */
-weir__heap_block *weir__heap_release(weir__heap *heap, weir__heap_block *block,
-                                     weir__mark mark);
+void weir__heap_hold(weir__heap *heap, uint32_t block);
+/* HELD or CACHED becomes FREE behind `mark`, and merges with its neighbours of that
+ * clock; or LIMBO, if it has more marks. Without a record for it: RETURNED. Returns
+ * what it is part of now. weir__heap_can_release has said that it can be. */
+uint32_t weir__heap_release(weir__heap *heap, uint32_t block, weir__mark mark);
 
 /* Cuts `bytes` bytes at a multiple of `alignment` out of a run of HELD blocks, as
- * low as they fit. What is left in front and behind becomes FREE behind its mark.
- * Needs the promise. Returns the block, OUT, whose asked_ members, stream and birth
- * the caller sets. */
-weir__heap_block *weir__heap_hand_out(weir__heap *heap, weir__heap_run run,
-                                      size_t bytes, size_t alignment, weir__mark front,
-                                      weir__mark rest);
-/* OUT becomes RETURNING: it is still found, as one that was given back already. */
-void weir__heap_begin_return(weir__heap *heap, weir__heap_block *block);
-/* RETURNING becomes OUT again. */
-void weir__heap_cancel_return(weir__heap *heap, weir__heap_block *block);
+ * low as they fit. What is left in front and behind becomes FREE behind its mark, whose
+ * clock has an owner. Needs the promise. Returns the block, OUT, whose tag and link the
+ * caller sets. */
+uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
+                             size_t alignment, weir__mark front, weir__mark rest);
 
-/* Gives a HELD or RETURNING block one more mark to wait for. False: there is no record
- * that is not promised; nothing has changed. */
-bool weir__heap_add_mark(weir__heap *heap, weir__heap_block *block, weir__mark mark);
-/* Takes them all away. */
-void weir__heap_drop_marks(weir__heap *heap, weir__heap_block *block);
+/* Gives a HELD or CACHED block, which is HELD then, one more mark to wait for; of each
+ * clock the later counts. False: there is no record that is not promised, or no owner;
+ * no mark has changed. */
+bool weir__heap_add_mark(weir__heap *heap, uint32_t block, weir__mark mark);
+/* Takes them all away from a HELD block. */
+void weir__heap_drop_marks(weir__heap *heap, uint32_t block);
 
 /* Takes away those of a HELD block's marks that `is_done` says are done, but for one if
  * all are. */
 typedef bool (*weir__heap_is_done)(void *context, weir__mark mark);
-void weir__heap_drop_done(weir__heap *heap, weir__heap_block *block,
-                          weir__heap_is_done is_done, void *context);
+void weir__heap_drop_done(weir__heap *heap, uint32_t block, weir__heap_is_done is_done,
+                          void *context);
+
+/* ---- for tests ---- */
 
 /* Stops if a record contradicts another. Walks everything. */
 void weir__heap_verify(const weir__heap *heap);
+/* The host memory that it has now. */
+size_t weir__heap_host_bytes(const weir__heap *heap);
 
 #endif

@@ -7,7 +7,7 @@
  * as records only: whoever follows a stale id finds a record, if perhaps another's.
  *
  *     address -> segment of 2 MiB -> page of 4 KiB -> id -> record
- *                hashed              4 bytes, or a table of 16 ids where blocks are small
+ *                hashed              4 bytes, or a table of 16 ids for small blocks
  *
  * What a thread may do without the lock: look up an address, and, for a block that is
  * its own (handed out to it, or in its cache), read its record and set its `tag` and
@@ -34,12 +34,14 @@ typedef enum weir__heap_state {
     WEIR__HEAP_HELD,   /* somebody is at work on it: neither free nor out */
     WEIR__HEAP_END,    /* no block: where a chunk ends; 0 grains */
     WEIR__HEAP_OUT,    /* handed out */
-    WEIR__HEAP_CACHED  /* given back, and in somebody's list, for its exact size */
+    WEIR__HEAP_CACHED, /* given back, and in somebody's list, for its exact size */
+    WEIR__HEAP_RETURNED /* free, but no record to say so was to be had yet */
 } weir__heap_state;
 
 /* The tag of a record, its upper 8 bits being the upper bits of `base`:
- *     OUT      state 3 | slack 8 | log2 of the alignment asked for 5 | born in a capture 1
+ *     OUT      state 3 | slack 8 | log2 of the alignment asked for 5 | in a capture 1
  *     CACHED   state 3 | holder 21: whose list it is in
+ *     RETURNED state 3 | owner 21
  *     else     state 3
  * slack is how many bytes fewer than whole grains were asked for. */
 #define WEIR__TAG_STATE_MASK  UINT32_C(7)
@@ -48,6 +50,7 @@ typedef enum weir__heap_state {
 #define WEIR__TAG_SLACK_SHIFT 3u
 #define WEIR__TAG_ALIGN_SHIFT 11u
 #define WEIR__TAG_CAPTURED    (UINT32_C(1) << 16)
+#define WEIR__HOLDER_SHIFT    3u
 #define WEIR__HOLDER_MAX      ((UINT32_C(1) << 21) - 1)
 
 typedef struct weir__heap_block {
@@ -56,8 +59,8 @@ typedef struct weir__heap_block {
     _Atomic uint32_t grains;
     uint32_t before;         /* the neighbour in front, in its chunk; 0: none */
     _Atomic uint32_t chain;  /* the next block that begins in this page; 0: none */
-    _Atomic uint32_t link;   /* OUT: the owner (heap.h) whose stream it was handed out on;
-                                CACHED: whatever its holder links; else the heap's */
+    _Atomic uint32_t link;   /* OUT: the owner (heap.h) whose stream it was handed out
+                                on; CACHED: its holder's; else the heap's */
 } weir__heap_block;
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
@@ -76,6 +79,9 @@ typedef struct weir__heap_block {
 typedef struct weir__heap_segment {
     _Atomic uint64_t number; /* address >> WEIR__SEGMENT_BITS */
     _Atomic uint32_t pages[WEIR__SEGMENT_PAGES];
+    /* The heap's, under its lock: */
+    uint32_t chunks;                         /* that have to do with these addresses */
+    struct weir__heap_segment *next_spare;
 } weir__heap_segment;
 
 typedef struct weir__heap_table { /* the ids of the blocks of one page, by grain */
@@ -139,7 +145,7 @@ static inline size_t weir__heap_bytes(const weir__heap_block *block)
 static inline void weir__heap_set_tag(weir__heap_block *block, uint32_t low)
 {
     uint32_t high = weir__heap_tag(block) & ~WEIR__TAG_LOW_MASK;
-    atomic_store_explicit(&block->tag, high | low, memory_order_relaxed);
+    atomic_store_explicit(&block->tag, high | low, memory_order_release);
 }
 
 /* The tag, without the upper bits of the base, of a block that is out as asked for. */
@@ -161,12 +167,13 @@ static inline uint32_t weir__heap_page_of(const weir__heap_view *view, uint64_t 
     uint64_t number = address >> WEIR__SEGMENT_BITS;
     uint32_t slot = (uint32_t)((number * WEIR__SEGMENT_HASH) >> index->shift);
     const weir__heap_segment *segment;
-    while ((segment = atomic_load_explicit(&index->slots[slot], memory_order_acquire)) !=
-               NULL &&
-           atomic_load_explicit(&segment->number, memory_order_relaxed) != number)
-        slot = (slot + 1) & index->mask;
-    if (segment == NULL)
-        return 0;
+    for (;; slot = (slot + 1) & index->mask) {
+        segment = atomic_load_explicit(&index->slots[slot], memory_order_acquire);
+        if (segment == NULL)
+            return 0;
+        if (atomic_load_explicit(&segment->number, memory_order_relaxed) == number)
+            break;
+    }
     uint32_t page = (uint32_t)(address >> WEIR__PAGE_BITS) & (WEIR__SEGMENT_PAGES - 1);
     uint32_t id = atomic_load_explicit(&segment->pages[page], memory_order_acquire);
     if ((id & WEIR__PAGE_IS_TABLE) == 0)
@@ -194,7 +201,8 @@ static inline weir__heap_block *weir__heap_lookup(const weir__heap_view *view,
     uint32_t id = weir__heap_page_of(view, address);
     for (uint32_t step = 0; id != 0 && step < WEIR__CHAIN_MOST; step++) {
         weir__heap_block *block = weir__heap_at(view, id);
-        uint32_t tag = weir__heap_tag(block);
+        /* Acquire: whoever reads that a record is in use reads of what, too. */
+        uint32_t tag = atomic_load_explicit(&block->tag, memory_order_acquire);
         if (atomic_load_explicit(&block->low, memory_order_relaxed) ==
                 (uint32_t)grain &&
             tag >> WEIR__TAG_HIGH_SHIFT == (uint32_t)(grain >> 32) &&

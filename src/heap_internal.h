@@ -1,0 +1,151 @@
+/* heap_internal.h - what the parts of the heap share: heap.c changes blocks,
+ * heap_records.c has the records, heap_owners.c the clocks, heap_map.c finds blocks by
+ * address, heap_bins.c by size, heap_walk.c by walking, heap_verify.c doubts it all. */
+#ifndef WEIR_HEAP_INTERNAL_H
+#define WEIR_HEAP_INTERNAL_H
+
+#include "heap.h"
+
+#ifdef WEIR_TESTING /* small, so that what is rare happens */
+#define WEIR__FREE_SLAB_BITS 3u
+#define WEIR__OWNERS_SPARE   2u
+#define WEIR__SWEEP_LEAST    2u
+#define WEIR__TABLES_MADE    2u
+#define WEIR__RESERVE_LEAST  2u
+#define WEIR__ROOM_LEAST     2u
+#else
+#define WEIR__FREE_SLAB_BITS 7u
+#define WEIR__OWNERS_SPARE   4u
+#define WEIR__SWEEP_LEAST    16u
+#define WEIR__TABLES_MADE    64u
+#define WEIR__RESERVE_LEAST  16u
+#define WEIR__ROOM_LEAST     16u
+#endif
+#define WEIR__RESERVE_SHARE 32u
+
+/* A page is given a table when so many blocks begin in it, and loses it again. */
+#define WEIR__TABLE_FROM 8u
+#define WEIR__CHAIN_FROM 3u
+
+/* ---- heap.c ---- */
+
+/* What is RETURNED becomes FREE: there are records for all of it. */
+void weir__heap_settle(weir__heap *heap);
+
+/* ---- heap_records.c ---- */
+
+static inline weir__heap_free *weir__heap_free_at(const weir__heap *heap, uint32_t id)
+{
+    return &heap->free_slabs[id >> WEIR__FREE_SLAB_BITS]
+                            [id & ((1u << WEIR__FREE_SLAB_BITS) - 1)];
+}
+
+static inline uint32_t weir__heap_link(const weir__heap_block *block)
+{
+    return atomic_load_explicit(&block->link, memory_order_relaxed);
+}
+
+static inline void weir__heap_set_link(weir__heap_block *block, uint32_t link)
+{
+    atomic_store_explicit(&block->link, link, memory_order_relaxed);
+}
+
+/* The free record of a block that has one. */
+static inline weir__heap_free *weir__heap_free_of(const weir__heap *heap,
+                                                  const weir__heap_block *block)
+{
+    return weir__heap_free_at(heap, weir__heap_link(block));
+}
+
+static inline void weir__heap_set_grains(weir__heap_block *block, size_t bytes)
+{
+    atomic_store_explicit(&block->grains, (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS),
+                          memory_order_relaxed);
+}
+
+static inline uintptr_t weir__heap_end_of(const weir__heap_block *block)
+{
+    return weir__heap_base(block) + weir__heap_bytes(block);
+}
+
+/* A number that is spread evenly, whatever the addresses or clocks are. */
+static inline uint64_t weir__heap_hash(uint64_t x)
+{
+    x *= UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    return x ^ (x >> 32);
+}
+
+/* Block records: one is taken only by who was promised it, and set up in a given state
+ * without neighbours. */
+uint32_t weir__heap_record_take(weir__heap *heap, uintptr_t base, size_t bytes,
+                                weir__heap_state state);
+void weir__heap_record_give_back(weir__heap *heap, uint32_t id);
+
+/* Free records; 0 if there is none. */
+uint32_t weir__heap_free_take(weir__heap *heap);
+void weir__heap_free_give_back(weir__heap *heap, uint32_t id);
+/* How many are not promised to requests under way. */
+uint32_t weir__heap_free_unpromised(const weir__heap *heap);
+
+/* Zeroed memory that stays until the heap is closed, for an array of the view; null: no
+ * host memory. */
+void *weir__heap_array_make(weir__heap *heap, size_t bytes);
+
+/* ---- heap_owners.c ---- */
+
+bool weir__heap_owners_init(weir__heap *heap);
+void weir__heap_owners_close(weir__heap *heap);
+/* Makes sure of spare owners. False: no host memory. */
+bool weir__heap_owners_stock(weir__heap *heap);
+/* The owner of a clock; makes one of a spare if need be. Null: there is none. */
+weir__heap_owner *weir__heap_owner_take(weir__heap *heap, uint64_t clock);
+size_t weir__heap_owner_bytes(const weir__heap *heap);
+/* Keeps count of what an owner has in the bins. */
+void weir__heap_owner_gains(weir__heap *heap, weir__heap_owner *owner, size_t bytes);
+void weir__heap_owner_loses(weir__heap *heap, weir__heap_owner *owner, size_t bytes);
+
+/* ---- heap_map.c ---- */
+
+void weir__heap_map_close(weir__heap *heap);
+/* How many segments are made for so many bytes: the most that there can be, wherever
+ * they begin, so that what is asked of the host does not depend on addresses. */
+size_t weir__heap_map_segments(size_t bytes);
+size_t weir__heap_map_bytes(const weir__heap *heap);
+/* Makes a table if one is wanted, and one can be had. */
+void weir__heap_map_stock(weir__heap *heap);
+void weir__heap_map_insert(weir__heap *heap, uint32_t id);
+void weir__heap_map_remove(weir__heap *heap, uint32_t id);
+/* The record that begins at `base` with `before` in front of it, or 0. */
+uint32_t weir__heap_map_find(const weir__heap *heap, uintptr_t base, uint32_t before);
+/* Puts segments for addresses from `base` to `end` into the index, or counts one more
+ * chunk in those that are there. Reserved before. */
+void weir__heap_map_add(weir__heap *heap, uintptr_t base, uintptr_t end);
+void weir__heap_map_drop(weir__heap *heap, uintptr_t base, uintptr_t end);
+
+/* ---- heap_bins.c ---- */
+
+/* Which bin has blocks of so many grains. */
+typedef struct weir__heap_bin {
+    uint32_t word, bit;
+} weir__heap_bin;
+
+static inline weir__heap_bin weir__heap_bin_of(uint32_t grains)
+{
+    if (grains < 64)
+        return (weir__heap_bin){ 0, grains };
+    uint32_t log2 = 31u - (uint32_t)__builtin_clz(grains);
+    return (weir__heap_bin){ log2 - 5, (grains >> (log2 - 6)) & 63u };
+}
+
+void weir__heap_bins_insert(weir__heap *heap, uint32_t id);
+void weir__heap_bins_remove(weir__heap *heap, uint32_t id);
+
+/* ---- heap_verify.c ---- */
+
+/* Stops unless the map agrees with itself, and has so many blocks and ends. */
+void weir__heap_map_verify(const weir__heap *heap, size_t count);
+/* Stops unless the bins agree with the owners. */
+void weir__heap_bins_verify(const weir__heap *heap);
+
+#endif

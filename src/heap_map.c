@@ -1,0 +1,454 @@
+/* heap_map.c - from an address to what begins there: the side of heap_records.h that
+ * writes.
+ *
+ * Who looks without the lock sees each entry either as it was or as it is, and judges
+ * by the record that it finds. So entries may be moved as it suits: a look meanwhile
+ * misses at worst. What a look may stand on (segments, tables, arrays) stays what it is
+ * until the heap is closed; segments and tables that nobody needs are used again. */
+#include "heap_internal.h"
+
+#include <string.h>
+
+#include "internal.h"
+
+#define PAGE_GRAINS (1u << (WEIR__PAGE_BITS - WEIR__HEAP_GRAIN_BITS))
+
+static uint32_t entry_load(const _Atomic uint32_t *entry)
+{
+    return atomic_load_explicit(entry, memory_order_relaxed);
+}
+
+/* Release: who follows an id finds the record as it was set up before. */
+static void entry_store(_Atomic uint32_t *entry, uint32_t id)
+{
+    atomic_store_explicit(entry, id, memory_order_release);
+}
+
+static uint64_t number_of(uintptr_t address)
+{
+    return (uint64_t)address >> WEIR__SEGMENT_BITS;
+}
+
+static uint64_t segment_number(const weir__heap_segment *segment)
+{
+    return atomic_load_explicit(&segment->number, memory_order_relaxed);
+}
+
+/* ---- the index ---- */
+
+static weir__heap_index *index_of(const weir__heap *heap)
+{
+    return atomic_load_explicit(&heap->view.index, memory_order_relaxed);
+}
+
+static weir__heap_segment *slot_load(const weir__heap_index *index, uint32_t slot)
+{
+    return atomic_load_explicit(&index->slots[slot], memory_order_relaxed);
+}
+
+static uint32_t home_of(const weir__heap_index *index, uint64_t number)
+{
+    return (uint32_t)((number * WEIR__SEGMENT_HASH) >> index->shift);
+}
+
+/* Where a segment is, or would be. */
+static uint32_t slot_of(const weir__heap_index *index, uint64_t number)
+{
+    uint32_t slot = home_of(index, number);
+    const weir__heap_segment *segment;
+    while ((segment = slot_load(index, slot)) != NULL &&
+           segment_number(segment) != number)
+        slot = (slot + 1) & index->mask;
+    return slot;
+}
+
+static weir__heap_segment *segment_find(const weir__heap *heap, uint64_t number)
+{
+    const weir__heap_index *index = index_of(heap);
+    return index != NULL ? slot_load(index, slot_of(index, number)) : NULL;
+}
+
+static void index_put(weir__heap_index *index, weir__heap_segment *segment)
+{
+    atomic_store_explicit(&index->slots[slot_of(index, segment_number(segment))],
+                          segment, memory_order_release);
+}
+
+/* Those behind the hole move up, unless they are at home behind it. For a moment one
+ * stands there twice. */
+static void index_remove(weir__heap_index *index, const weir__heap_segment *segment)
+{
+    uint32_t hole = slot_of(index, segment_number(segment));
+    weir__heap_segment *next;
+    for (uint32_t slot = (hole + 1) & index->mask;
+         (next = slot_load(index, slot)) != NULL; slot = (slot + 1) & index->mask) {
+        uint32_t home = home_of(index, segment_number(next));
+        if (((slot - home) & index->mask) < ((slot - hole) & index->mask))
+            continue;
+        atomic_store_explicit(&index->slots[hole], next, memory_order_release);
+        hole = slot;
+    }
+    atomic_store_explicit(&index->slots[hole], NULL, memory_order_release);
+}
+
+/* Room for `count` segments, with half of the slots left free. */
+static bool index_reserve(weir__heap *heap, size_t count)
+{
+    weir__heap_index *old = index_of(heap);
+    uint32_t log2 = old != NULL ? 64 - old->shift : 2;
+    if (old != NULL && count * 2 <= (size_t)old->mask + 1)
+        return true;
+    while (((size_t)1 << log2) < count * 2)
+        log2++;
+    size_t slots = (size_t)1 << log2;
+    weir__heap_index *index =
+        weir__heap_array_make(heap, sizeof *index + slots * sizeof index->slots[0]);
+    if (index == NULL)
+        return false;
+    index->shift = 64 - log2;
+    index->mask = (uint32_t)(slots - 1);
+    for (uint32_t slot = 0; old != NULL && slot <= old->mask; slot++) {
+        if (slot_load(old, slot) != NULL)
+            index_put(index, slot_load(old, slot));
+    }
+    atomic_store_explicit(&heap->view.index, index, memory_order_release);
+    return true;
+}
+
+/* ---- segments ---- */
+
+struct weir__heap_segments {
+    weir__heap_segments *next;
+    weir__heap_segment segments[];
+};
+
+/* Makes `count` more, all at once. */
+static bool segments_make(weir__heap *heap, size_t count)
+{
+    size_t bytes = sizeof(weir__heap_segments) + count * sizeof(weir__heap_segment);
+    weir__heap_segments *made = weir__host_alloc(bytes);
+    if (made == NULL)
+        return false;
+    memset(made, 0, bytes);
+    made->next = heap->segments;
+    heap->segments = made;
+    for (size_t i = count; i-- > 0;) {
+        made->segments[i].next_spare = heap->segment_spares;
+        heap->segment_spares = &made->segments[i];
+    }
+    heap->segment_count += count;
+    heap->segment_spare_count += count;
+    return true;
+}
+
+size_t weir__heap_map_segments(size_t bytes)
+{
+    return (bytes >> WEIR__SEGMENT_BITS) + 2;
+}
+
+weir_status weir__heap_reserve(weir__heap *heap, uintptr_t base, size_t bytes)
+{
+    const uint64_t top = UINT64_C(1) << WEIR__HEAP_ADDRESS_BITS;
+    if ((uint64_t)base >= top || bytes >= top - (uint64_t)base)
+        return weir__fail(WEIR_NOT_SUPPORTED,
+                          "pool: upstream has handed out %zu bytes at %p; addresses "
+                          "from 2^48 on are not supported",
+                          bytes, (void *)base);
+    size_t wanted = heap->segments_wanted + weir__heap_map_segments(bytes);
+    bool there = index_reserve(heap, wanted);
+    if (there && heap->segment_count < wanted)
+        there = segments_make(heap, wanted - heap->segment_count);
+    if (!there)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "pool: no memory for records");
+    return WEIR_OK;
+}
+
+void weir__heap_map_add(weir__heap *heap, uintptr_t base, uintptr_t end)
+{
+    for (uint64_t n = number_of(base); n <= number_of(end); n++) {
+        weir__heap_segment *segment = segment_find(heap, n);
+        if (segment == NULL) {
+            segment = heap->segment_spares;
+            WEIR_CHECK(segment != NULL, "room in the map was reserved");
+            heap->segment_spares = segment->next_spare;
+            heap->segment_spare_count--;
+            atomic_store_explicit(&segment->number, n, memory_order_relaxed);
+            index_put(index_of(heap), segment);
+        }
+        segment->chunks++;
+    }
+}
+
+void weir__heap_map_drop(weir__heap *heap, uintptr_t base, uintptr_t end)
+{
+    for (uint64_t n = number_of(base); n <= number_of(end); n++) {
+        weir__heap_segment *segment = segment_find(heap, n);
+        if (--segment->chunks > 0)
+            continue;
+        index_remove(index_of(heap), segment);
+        segment->next_spare = heap->segment_spares;
+        heap->segment_spares = segment;
+        heap->segment_spare_count++;
+    }
+}
+
+/* ---- tables ---- */
+
+struct weir__heap_tables {
+    weir__heap_tables *next;
+    /* At a line's beginning somewhere in here, for one each. */
+    char room[(WEIR__TABLES_MADE + 1) * sizeof(weir__heap_table)];
+};
+
+static weir__heap_table *table_at(const weir__heap *heap, uint32_t number)
+{
+    weir__heap_table *_Atomic *tables =
+        atomic_load_explicit(&heap->view.tables, memory_order_relaxed);
+    return atomic_load_explicit(&tables[number], memory_order_relaxed);
+}
+
+static uint32_t grain_of(uintptr_t address)
+{
+    return (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS) & (PAGE_GRAINS - 1);
+}
+
+/* Room for the names of `room` tables, in the view and in the stack of spare ones. */
+static bool tables_grow(weir__heap *heap, uint32_t room)
+{
+    weir__heap_table *_Atomic *old =
+        atomic_load_explicit(&heap->view.tables, memory_order_relaxed);
+    uint32_t *spares = weir__host_alloc(room * sizeof *spares);
+    weir__heap_table *_Atomic *tables =
+        spares != NULL ? weir__heap_array_make(heap, room * sizeof *tables) : NULL;
+    if (tables == NULL) {
+        weir__host_free(spares);
+        return false;
+    }
+    for (uint32_t i = 0; i < heap->table_count; i++)
+        atomic_store_explicit(&tables[i], table_at(heap, i), memory_order_relaxed);
+    if (old != NULL)
+        memcpy(spares, heap->table_spares, heap->table_spare_count * sizeof *spares);
+    weir__host_free(heap->table_spares);
+    atomic_store_explicit(&heap->view.tables, tables, memory_order_release);
+    heap->table_spares = spares;
+    heap->table_room = room;
+    return true;
+}
+
+void weir__heap_map_stock(weir__heap *heap)
+{
+    uint32_t needed = heap->table_count + WEIR__TABLES_MADE;
+    if (needed > heap->table_room && !tables_grow(heap, needed + heap->table_room))
+        return;
+    weir__heap_tables *made = weir__host_alloc(sizeof *made);
+    if (made == NULL)
+        return;
+    memset(made, 0, sizeof *made);
+    made->next = heap->tables;
+    heap->tables = made;
+    size_t past = (uintptr_t)made->room % sizeof(weir__heap_table);
+    void *first = made->room + (past != 0 ? sizeof(weir__heap_table) - past : 0);
+    weir__heap_table *_Atomic *tables =
+        atomic_load_explicit(&heap->view.tables, memory_order_relaxed);
+    for (uint32_t i = 0; i < WEIR__TABLES_MADE; i++) {
+        uint32_t number = heap->table_count++;
+        atomic_store_explicit(&tables[number], (weir__heap_table *)first + i,
+                              memory_order_release);
+        heap->table_spares[heap->table_spare_count++] = number;
+    }
+    heap->wants_table = false;
+}
+
+/* Puts the records of a chain, one by one, in front of those of their grain. */
+static void chain_to_table(weir__heap *heap, _Atomic uint32_t *entry)
+{
+    uint32_t number = heap->table_spares[--heap->table_spare_count];
+    weir__heap_table *table = table_at(heap, number);
+    for (uint32_t id = entry_load(entry), next; id != 0; id = next) {
+        weir__heap_block *block = weir__heap_block_of(heap, id);
+        _Atomic uint32_t *head = &table->ids[grain_of(weir__heap_base(block))];
+        next = entry_load(&block->chain);
+        entry_store(&block->chain, entry_load(head));
+        entry_store(head, id);
+    }
+    entry_store(entry, number | WEIR__PAGE_IS_TABLE);
+}
+
+static void table_to_chain(weir__heap *heap, _Atomic uint32_t *entry)
+{
+    uint32_t number = entry_load(entry) & ~WEIR__PAGE_IS_TABLE, chain = 0;
+    weir__heap_table *table = table_at(heap, number);
+    for (uint32_t grain = 0; grain < PAGE_GRAINS; grain++) {
+        for (uint32_t id = entry_load(&table->ids[grain]), next; id != 0; id = next) {
+            weir__heap_block *block = weir__heap_block_of(heap, id);
+            next = entry_load(&block->chain);
+            entry_store(&block->chain, chain);
+            chain = id;
+        }
+    }
+    entry_store(entry, chain);
+    for (uint32_t grain = 0; grain < PAGE_GRAINS; grain++)
+        entry_store(&table->ids[grain], 0);
+    heap->table_spares[heap->table_spare_count++] = number;
+}
+
+static uint32_t grains_in_use(const weir__heap_table *table)
+{
+    uint32_t count = 0;
+    for (uint32_t grain = 0; grain < PAGE_GRAINS; grain++)
+        count += entry_load(&table->ids[grain]) != 0;
+    return count;
+}
+
+/* ---- pages ---- */
+
+static _Atomic uint32_t *entry_of(const weir__heap *heap, uintptr_t address)
+{
+    weir__heap_segment *segment = segment_find(heap, number_of(address));
+    WEIR_ASSERT(segment != NULL, "what is in the heap has a segment");
+    return &segment->pages[(address >> WEIR__PAGE_BITS) & (WEIR__SEGMENT_PAGES - 1)];
+}
+
+/* Where the chain of an address begins: in the page's entry or in its table's. */
+static _Atomic uint32_t *head_of(const weir__heap *heap, _Atomic uint32_t *entry,
+                                 uintptr_t address)
+{
+    uint32_t id = entry_load(entry);
+    if ((id & WEIR__PAGE_IS_TABLE) == 0)
+        return entry;
+    return &table_at(heap, id & ~WEIR__PAGE_IS_TABLE)->ids[grain_of(address)];
+}
+
+static uint32_t chain_length(const weir__heap *heap, uint32_t id)
+{
+    uint32_t length = 0;
+    for (; id != 0; id = entry_load(&weir__heap_block_of(heap, id)->chain))
+        length++;
+    return length;
+}
+
+void weir__heap_map_insert(weir__heap *heap, uint32_t id)
+{
+    weir__heap_block *block = weir__heap_block_of(heap, id);
+    uintptr_t base = weir__heap_base(block);
+    _Atomic uint32_t *entry = entry_of(heap, base);
+    _Atomic uint32_t *head = head_of(heap, entry, base);
+    uint32_t first = entry_load(head);
+    entry_store(&block->chain, first);
+    entry_store(head, id);
+    if (head != entry || first == 0 || chain_length(heap, id) < WEIR__TABLE_FROM)
+        return;
+    if (heap->table_spare_count > 0)
+        chain_to_table(heap, entry);
+    else
+        heap->wants_table = true;
+}
+
+void weir__heap_map_remove(weir__heap *heap, uint32_t id)
+{
+    weir__heap_block *block = weir__heap_block_of(heap, id);
+    uintptr_t base = weir__heap_base(block);
+    _Atomic uint32_t *entry = entry_of(heap, base);
+    _Atomic uint32_t *head = head_of(heap, entry, base), *link = head;
+    for (uint32_t at; (at = entry_load(link)) != id;) {
+        WEIR_CHECK(at != 0, "every block is in the map");
+        link = &weir__heap_block_of(heap, at)->chain;
+    }
+    entry_store(link, entry_load(&block->chain));
+    if (head != entry && entry_load(head) == 0 &&
+        grains_in_use(table_at(heap, entry_load(entry) & ~WEIR__PAGE_IS_TABLE)) <=
+            WEIR__CHAIN_FROM)
+        table_to_chain(heap, entry);
+}
+
+uint32_t weir__heap_map_find(const weir__heap *heap, uintptr_t base, uint32_t before)
+{
+    uint32_t id = entry_load(head_of(heap, entry_of(heap, base), base));
+    while (id != 0) {
+        const weir__heap_block *block = weir__heap_block_of(heap, id);
+        if (block->before == before && weir__heap_base(block) == base)
+            return id;
+        id = entry_load(&block->chain);
+    }
+    return 0;
+}
+
+/* ---- the end, and what it all costs ---- */
+
+void weir__heap_map_close(weir__heap *heap)
+{
+    while (heap->segments != NULL) {
+        weir__heap_segments *segments = heap->segments;
+        heap->segments = segments->next;
+        weir__host_free(segments);
+    }
+    while (heap->tables != NULL) {
+        weir__heap_tables *tables = heap->tables;
+        heap->tables = tables->next;
+        weir__host_free(tables);
+    }
+    weir__host_free(heap->table_spares);
+}
+
+size_t weir__heap_map_bytes(const weir__heap *heap)
+{
+    size_t made = heap->table_count / WEIR__TABLES_MADE;
+    return heap->segment_count * sizeof(weir__heap_segment) +
+           made * sizeof(weir__heap_tables) + heap->table_room * sizeof(uint32_t);
+}
+
+/* ---- verify ---- */
+
+/* How many records are in a page's chain, or in its table's; all begin in the page. */
+static size_t page_verify(const weir__heap *heap, uint32_t first, uint64_t page)
+{
+    size_t count = 0;
+    for (uint32_t id = first; id != 0; count++) {
+        const weir__heap_block *block = weir__heap_block_of(heap, id);
+        WEIR_CHECK((uint64_t)weir__heap_base(block) >> WEIR__PAGE_BITS == page,
+                   "a page has what begins in it");
+        id = entry_load(&block->chain);
+    }
+    return count;
+}
+
+static size_t segment_verify(const weir__heap *heap, const weir__heap_segment *segment,
+                             size_t *tables)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < WEIR__SEGMENT_PAGES; i++) {
+        uint32_t entry = entry_load(&segment->pages[i]);
+        uint64_t page = segment_number(segment) * WEIR__SEGMENT_PAGES + i;
+        if ((entry & WEIR__PAGE_IS_TABLE) == 0) {
+            count += page_verify(heap, entry, page);
+            continue;
+        }
+        const weir__heap_table *table = table_at(heap, entry & ~WEIR__PAGE_IS_TABLE);
+        for (uint32_t grain = 0; grain < PAGE_GRAINS; grain++)
+            count += page_verify(heap, entry_load(&table->ids[grain]), page);
+        WEIR_CHECK(grains_in_use(table) > WEIR__CHAIN_FROM, "few need no table");
+        ++*tables;
+    }
+    return count;
+}
+
+void weir__heap_map_verify(const weir__heap *heap, size_t count)
+{
+    const weir__heap_index *index = index_of(heap);
+    size_t found = 0, segments = 0, tables = 0;
+    for (uint32_t slot = 0; index != NULL && slot <= index->mask; slot++) {
+        const weir__heap_segment *segment = slot_load(index, slot);
+        if (segment == NULL)
+            continue;
+        WEIR_CHECK(segment->chunks > 0 &&
+                       segment_find(heap, segment_number(segment)) == segment,
+                   "a segment is found by its number while a chunk needs it");
+        found += segment_verify(heap, segment, &tables);
+        segments++;
+    }
+    WEIR_CHECK(found == count, "the map has every block and every end, once");
+    WEIR_CHECK(segments + heap->segment_spare_count == heap->segment_count,
+               "no segment is lost");
+    WEIR_CHECK(tables + heap->table_spare_count == heap->table_count,
+               "no table is lost");
+}

@@ -1,0 +1,247 @@
+/* heap_records.c - the records of a heap: slabs of them, those that are spare, and the
+ * promise that there are enough.
+ *
+ * Block records and free records never change places: who reads without the lock may
+ * follow a stale id, and must find a block record there. For the same reason arrays
+ * that the view names are kept when a longer one takes their place. */
+#include "heap_internal.h"
+
+#include <string.h>
+
+#include "internal.h"
+
+#define SLAB_RECORDS      (1u << WEIR__SLAB_BITS)
+#define FREE_SLAB_RECORDS (1u << WEIR__FREE_SLAB_BITS)
+
+_Static_assert(sizeof(weir__heap_block) == 24, "a block costs 24 bytes");
+_Static_assert(sizeof(weir__heap_free) == 24, "and 24 more while it is free");
+
+/* ---- arrays of the view ---- */
+
+struct weir__heap_array {
+    weir__heap_array *next;
+    size_t bytes;
+};
+
+void *weir__heap_array_make(weir__heap *heap, size_t bytes)
+{
+    weir__heap_array *array = weir__host_alloc(sizeof *array + bytes);
+    if (array == NULL)
+        return NULL;
+    array->next = heap->arrays;
+    array->bytes = bytes;
+    heap->arrays = array;
+    memset(array + 1, 0, bytes);
+    return array + 1;
+}
+
+static void arrays_close(weir__heap *heap)
+{
+    while (heap->arrays != NULL) {
+        weir__heap_array *array = heap->arrays;
+        heap->arrays = array->next;
+        weir__host_free(array);
+    }
+}
+
+/* ---- block records ---- */
+
+uint32_t weir__heap_record_take(weir__heap *heap, uintptr_t base, size_t bytes,
+                                weir__heap_state state)
+{
+    uint32_t id = heap->spares;
+    WEIR_CHECK(id != 0, "records were promised");
+    weir__heap_block *block = weir__heap_block_of(heap, id);
+    heap->spares = weir__heap_link(block);
+    heap->spare_count--;
+
+    uint64_t grain = (uint64_t)base >> WEIR__HEAP_GRAIN_BITS;
+    atomic_store_explicit(&block->low, (uint32_t)grain, memory_order_relaxed);
+    weir__heap_set_grains(block, bytes);
+    weir__heap_set_link(block, 0);
+    block->before = 0;
+    /* Release, and last: who sees it in use sees where. */
+    atomic_store_explicit(&block->tag,
+                          (uint32_t)(grain >> 32) << WEIR__TAG_HIGH_SHIFT |
+                              (uint32_t)state,
+                          memory_order_release);
+    return id;
+}
+
+void weir__heap_record_give_back(weir__heap *heap, uint32_t id)
+{
+    weir__heap_block *block = weir__heap_block_of(heap, id);
+    atomic_store_explicit(&block->tag, WEIR__HEAP_SPARE, memory_order_relaxed);
+    weir__heap_set_link(block, heap->spares);
+    heap->spares = id;
+    heap->spare_count++;
+}
+
+static bool slabs_grow(weir__heap *heap)
+{
+    weir__heap_block *_Atomic *old =
+        atomic_load_explicit(&heap->view.slabs, memory_order_relaxed);
+    uint32_t room = heap->slab_room ? heap->slab_room * 2 : WEIR__ROOM_LEAST;
+    weir__heap_block *_Atomic *slabs =
+        weir__heap_array_make(heap, room * sizeof *slabs);
+    if (slabs == NULL)
+        return false;
+    for (uint32_t i = 0; i < heap->slab_count; i++)
+        atomic_store_explicit(&slabs[i],
+                              atomic_load_explicit(&old[i], memory_order_relaxed),
+                              memory_order_relaxed);
+    atomic_store_explicit(&heap->view.slabs, slabs, memory_order_release);
+    heap->slab_room = room;
+    return true;
+}
+
+static bool slab_make(weir__heap *heap)
+{
+    if (heap->slab_count == heap->slab_room && !slabs_grow(heap))
+        return false;
+    weir__heap_block *slab = weir__host_alloc(SLAB_RECORDS * sizeof *slab);
+    if (slab == NULL)
+        return false;
+    memset(slab, 0, SLAB_RECORDS * sizeof *slab);
+    weir__heap_block *_Atomic *slabs =
+        atomic_load_explicit(&heap->view.slabs, memory_order_relaxed);
+    atomic_store_explicit(&slabs[heap->slab_count], slab, memory_order_release);
+    uint32_t first = heap->slab_count * SLAB_RECORDS;
+    heap->slab_count++;
+    for (uint32_t i = SLAB_RECORDS; i-- > 0;) {
+        if (first + i != 0) /* which names none */
+            weir__heap_record_give_back(heap, first + i);
+    }
+    return true;
+}
+
+/* ---- free records ---- */
+
+uint32_t weir__heap_free_take(weir__heap *heap)
+{
+    uint32_t id = heap->free_spares;
+    if (id == 0)
+        return 0;
+    weir__heap_free *record = weir__heap_free_at(heap, id);
+    heap->free_spares = record->left;
+    heap->free_spare_count--;
+    *record = (weir__heap_free){ 0 };
+    return id;
+}
+
+void weir__heap_free_give_back(weir__heap *heap, uint32_t id)
+{
+    *weir__heap_free_at(heap, id) = (weir__heap_free){ .left = heap->free_spares };
+    heap->free_spares = id;
+    heap->free_spare_count++;
+}
+
+uint32_t weir__heap_free_unpromised(const weir__heap *heap)
+{
+    uint32_t promised = heap->promised * WEIR__HEAP_PROMISE_FREE;
+    return heap->free_spare_count > promised ? heap->free_spare_count - promised : 0;
+}
+
+static bool free_slabs_grow(weir__heap *heap)
+{
+    uint32_t room = heap->free_slab_room ? heap->free_slab_room * 2 : WEIR__ROOM_LEAST;
+    weir__heap_free **slabs = weir__host_alloc(room * sizeof(weir__heap_free *));
+    if (slabs == NULL)
+        return false;
+    if (heap->free_slab_count > 0)
+        memcpy(slabs, heap->free_slabs, heap->free_slab_count * sizeof *slabs);
+    weir__host_free(heap->free_slabs);
+    heap->free_slabs = slabs;
+    heap->free_slab_room = room;
+    return true;
+}
+
+static bool free_slab_make(weir__heap *heap)
+{
+    if (heap->free_slab_count == heap->free_slab_room && !free_slabs_grow(heap))
+        return false;
+    weir__heap_free *slab = weir__host_alloc(FREE_SLAB_RECORDS * sizeof *slab);
+    if (slab == NULL)
+        return false;
+    heap->free_slabs[heap->free_slab_count] = slab;
+    uint32_t first = heap->free_slab_count * FREE_SLAB_RECORDS;
+    heap->free_slab_count++;
+    for (uint32_t i = FREE_SLAB_RECORDS; i-- > 0;) {
+        if (first + i != 0)
+            weir__heap_free_give_back(heap, first + i);
+    }
+    return true;
+}
+
+/* ---- the promise ---- */
+
+/* How many free records there should be once one more request is promised its own. */
+static size_t free_records_wanted(const weir__heap *heap)
+{
+    size_t reserve = heap->taken_blocks / WEIR__RESERVE_SHARE;
+    if (reserve < WEIR__RESERVE_LEAST)
+        reserve = WEIR__RESERVE_LEAST;
+    return ((size_t)heap->promised + 1) * WEIR__HEAP_PROMISE_FREE + reserve +
+           heap->returned_blocks;
+}
+
+bool weir__heap_promise(weir__heap *heap)
+{
+    while (heap->spare_count < (heap->promised + 1) * WEIR__HEAP_PROMISE) {
+        if (!slab_make(heap))
+            return false;
+    }
+    while (heap->free_spare_count < free_records_wanted(heap)) {
+        if (!free_slab_make(heap))
+            return false;
+    }
+    if (heap->owner_spare_count < WEIR__OWNERS_SPARE && !weir__heap_owners_stock(heap))
+        return false;
+    if (heap->wants_table)
+        weir__heap_map_stock(heap);
+    heap->promised++;
+    if (heap->returned != 0)
+        weir__heap_settle(heap);
+    return true;
+}
+
+void weir__heap_forget_promise(weir__heap *heap)
+{
+    WEIR_CHECK(heap->promised > 0, "what was promised is forgotten");
+    heap->promised--;
+}
+
+/* ---- beginning and end ---- */
+
+bool weir__heap_init(weir__heap *heap)
+{
+    memset(heap, 0, sizeof *heap);
+    return weir__heap_owners_init(heap);
+}
+
+void weir__heap_close(weir__heap *heap)
+{
+    weir__heap_map_close(heap);
+    weir__heap_owners_close(heap);
+    weir__heap_block *_Atomic *slabs =
+        atomic_load_explicit(&heap->view.slabs, memory_order_relaxed);
+    for (uint32_t i = 0; i < heap->slab_count; i++)
+        weir__host_free(atomic_load_explicit(&slabs[i], memory_order_relaxed));
+    for (uint32_t i = 0; i < heap->free_slab_count; i++)
+        weir__host_free(heap->free_slabs[i]);
+    weir__host_free(heap->free_slabs);
+    arrays_close(heap);
+    memset(heap, 0, sizeof *heap);
+}
+
+size_t weir__heap_host_bytes(const weir__heap *heap)
+{
+    size_t bytes = weir__heap_owner_bytes(heap) + weir__heap_map_bytes(heap);
+    for (const weir__heap_array *array = heap->arrays; array; array = array->next)
+        bytes += sizeof *array + array->bytes;
+    bytes += ((size_t)heap->slab_count * sizeof(weir__heap_block)) << WEIR__SLAB_BITS;
+    bytes += ((size_t)heap->free_slab_count * sizeof(weir__heap_free))
+             << WEIR__FREE_SLAB_BITS;
+    bytes += heap->free_slab_room * sizeof(weir__heap_free *);
+    return bytes;
+}

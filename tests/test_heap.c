@@ -1,0 +1,242 @@
+/* test_heap.c - the heap's promises: records, owners, the map, and what all of it costs
+ * on the host. Addresses are made up; nobody touches them. */
+#include "heap_internal.h"
+#include "internal.h"
+#include "support.h"
+
+#define GRAIN WEIR__HEAP_GRAIN
+#define BASE  ((uintptr_t)1 << 40)
+
+/* Takes a block from an owner's best fit. */
+static uint32_t take_best(weir__heap *heap, const weir__heap_owner *owner, size_t bytes,
+                          size_t alignment)
+{
+    uint32_t best = weir__heap_best(heap, owner, bytes, alignment);
+    must(best != 0);
+    weir__mark mark = weir__heap_mark(heap, best);
+    weir__heap_hold(heap, best);
+    return weir__heap_hand_out(heap, (weir__heap_run){ best, best }, bytes, alignment,
+                               mark, mark);
+}
+
+static uintptr_t base_of(const weir__heap *heap, uint32_t id)
+{
+    return weir__heap_base(weir__heap_block_of(heap, id));
+}
+
+static void come_back(weir__heap *heap, uint32_t id)
+{
+    weir__heap_set_tag(weir__heap_block_of(heap, id), WEIR__HEAP_CACHED);
+}
+
+/* A heap with one chunk that is free, done. */
+static void open_heap(weir__heap *heap, weir__chunk *chunk, size_t bytes)
+{
+    must(weir__heap_init(heap) && weir__heap_promise(heap));
+    must_ok(weir__heap_reserve(heap, BASE, bytes));
+    uint32_t all = weir__heap_add_chunk(heap, chunk, BASE, bytes);
+    weir__heap_release(heap, all, WEIR__MARK_DONE);
+    weir__heap_forget_promise(heap);
+}
+
+/* Further marks never use up the records that a request was promised. */
+static void heap_keeps_what_it_promised(void **state)
+{
+    (void)state;
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    open_heap(&heap, &chunk, 64 * GRAIN);
+    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
+    must(weir__heap_promise(&heap));
+    uint32_t out = take_best(&heap, done, GRAIN, GRAIN);
+    weir__heap_forget_promise(&heap);
+
+    must(weir__heap_promise(&heap));
+    come_back(&heap, out);
+    for (uint64_t clock = 1; weir__heap_add_mark(&heap, out, (weir__mark){ clock, 1 });
+         clock++) {
+        weir__heap_verify(&heap);
+        must(weir__heap_owner_get(&heap, clock + 1, NULL) != NULL);
+    }
+    weir__heap_release(&heap, out, WEIR__MARK_DONE);
+    out = take_best(&heap, done, GRAIN, 8 * GRAIN);
+    weir__heap_forget_promise(&heap);
+    must(base_of(&heap, out) == BASE + 8 * GRAIN);
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
+/* Who has no owner, and can be given none, is told so before anything changes. */
+static void heap_says_when_it_knows_no_more_clocks(void **state)
+{
+    (void)state;
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    open_heap(&heap, &chunk, 64 * GRAIN);
+    must(weir__heap_promise(&heap));
+    uint32_t out = take_best(&heap, weir__heap_owner_at(&heap, WEIR__OWNER_DONE), GRAIN,
+                             GRAIN);
+    weir__heap_forget_promise(&heap);
+    come_back(&heap, out);
+    uint64_t clock = 1;
+    for (; weir__heap_can_release(&heap, clock); clock++)
+        must(weir__heap_owner_get(&heap, clock, NULL) != NULL);
+    must_equal(clock, 2 + WEIR__OWNERS_SPARE);
+    must(!weir__heap_add_mark(&heap, out, (weir__mark){ clock, 1 }));
+    must(weir__heap_can_release(&heap, 1) && weir__heap_can_release(&heap, 0));
+    must(weir__heap_can_release(&heap, WEIR__CLOCK_ASIDE));
+    weir__heap_release(&heap, out, (weir__mark){ WEIR__CLOCK_ASIDE, 1 });
+    must_equal(weir__heap_owner_at(&heap, WEIR__OWNER_ASIDE)->free_bytes, GRAIN);
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
+/* Frees in a row that merge with nothing, without any memory for records: what is left
+ * over counts as free at once, and is found from the next promise on. */
+static void heap_takes_back_without_records(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 256 };
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    open_heap(&heap, &chunk, BLOCKS * GRAIN);
+    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
+    for (int i = 0; i < BLOCKS; i++) {
+        must(weir__heap_promise(&heap));
+        (void)take_best(&heap, done, GRAIN, GRAIN);
+        weir__heap_forget_promise(&heap);
+    }
+    weir__host_fail_at(1, true);
+    for (uintptr_t i = 0; i < BLOCKS; i += 2) {
+        uint32_t id = weir__heap_find(&heap, (void *)(BASE + i * GRAIN));
+        come_back(&heap, id);
+        weir__heap_release(&heap, id, WEIR__MARK_DONE);
+        weir__heap_verify(&heap);
+    }
+    must_equal(weir__host_calls(), 0);
+    must_equal(heap.taken_blocks, BLOCKS / 2);
+    must(heap.returned_blocks > BLOCKS / 4);
+    must_equal(heap.returned_blocks + done->free_blocks, BLOCKS / 2);
+    uint32_t lost = heap.returned;
+    must_equal(weir__heap_state_at(&heap, lost), WEIR__HEAP_RETURNED);
+    must(!weir__heap_promise(&heap));
+    weir__heap_verify(&heap);
+
+    weir__host_fail_at(0, false);
+    must(weir__heap_promise(&heap));
+    weir__heap_forget_promise(&heap);
+    must_equal(heap.returned_blocks, 0);
+    must_equal(done->free_blocks, BLOCKS / 2);
+    must_equal(weir__heap_state_at(&heap, lost), WEIR__HEAP_FREE);
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
+/* A bin is no deeper than a random tree also when addresses and sizes only grow, and a
+ * live block costs about what its record does. */
+static void heap_is_quick_and_small_in_any_order(void **state)
+{
+    (void)state;
+    size_t blocks = (size_t)support_bound("test_heap.blocks", 20000, 200000);
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    open_heap(&heap, &chunk, 2 * blocks * GRAIN);
+    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
+    size_t empty = weir__heap_host_bytes(&heap);
+    for (size_t i = 0; i < 2 * blocks; i++) {
+        must(weir__heap_promise(&heap));
+        must(base_of(&heap, take_best(&heap, done, GRAIN, GRAIN)) == BASE + i * GRAIN);
+        weir__heap_forget_promise(&heap);
+    }
+    /* Records of 24 bytes, a table's share of 4 for a page full of them, the arrays
+     * that name slabs and tables (which are small in tests) twice, and what is kept for
+     * frees. */
+    must(weir__heap_host_bytes(&heap) - empty < 2 * blocks * 40);
+    for (size_t i = 0; i < 2 * blocks; i += 2) {
+        must(weir__heap_promise(&heap));
+        weir__heap_forget_promise(&heap);
+        uint32_t b = weir__heap_find(&heap, (void *)(BASE + i * GRAIN));
+        come_back(&heap, b);
+        weir__heap_release(&heap, b, WEIR__MARK_DONE);
+    }
+    size_t deepest = 0;
+    for (size_t i = 0; i < 2 * blocks; i += 2) {
+        size_t depth = 0;
+        uint32_t b = heap.bins[1];
+        for (uintptr_t at; (at = base_of(&heap, b)) != BASE + i * GRAIN; depth++) {
+            const weir__heap_free *record =
+                weir__heap_free_of(&heap, weir__heap_block_of(&heap, b));
+            b = at < BASE + i * GRAIN ? record->right : record->left;
+        }
+        deepest = depth > deepest ? depth : deepest;
+    }
+    must(deepest < 64);
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
+/* Very many clocks, each of which frees a block and is not seen again. */
+static void heap_forgets_clocks(void **state)
+{
+    (void)state;
+    uint64_t clocks = support_bound("test_heap.clocks", 20000, 200000);
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    open_heap(&heap, &chunk, 64 * GRAIN);
+    weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
+    size_t after_few = 0;
+    for (uint64_t clock = 1; clock <= clocks; clock++) {
+        must(weir__heap_promise(&heap));
+        weir__heap_owner *owner = weir__heap_owner_get(&heap, clock, NULL);
+        uint32_t out = take_best(&heap, done, GRAIN, GRAIN);
+        atomic_store(&weir__heap_block_of(&heap, out)->link, owner->slot);
+        weir__heap_forget_promise(&heap);
+        come_back(&heap, out);
+        weir__heap_release(&heap, out, (weir__mark){ clock, 1 });
+        weir__heap_owner_move_all(&heap, owner, WEIR__MARK_DONE);
+        if (clock == 100)
+            after_few = weir__heap_host_bytes(&heap);
+    }
+    must_equal(weir__heap_host_bytes(&heap), after_few);
+    must_equal(done->free_blocks, 1);
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
+/* Addresses that a record cannot name are refused, and so is memory for the map. */
+static void heap_refuses_what_it_cannot_map(void **state)
+{
+    (void)state;
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    open_heap(&heap, &chunk, 64 * GRAIN);
+    const uintptr_t top = (uintptr_t)1 << 48;
+    must_answer(WEIR_NOT_SUPPORTED, weir__heap_reserve(&heap, top, GRAIN));
+    must_answer(WEIR_NOT_SUPPORTED, weir__heap_reserve(&heap, top - GRAIN, GRAIN));
+    must_answer(WEIR_NOT_SUPPORTED,
+                weir__heap_reserve(&heap, UINTPTR_MAX - GRAIN + 1, 2 * GRAIN));
+    must_ok(weir__heap_reserve(&heap, top - 2 * GRAIN, GRAIN));
+    for (uint64_t nth = 1; nth <= 2; nth++) {
+        weir__host_fail_at(nth, false);
+        must_answer(WEIR_OUT_OF_HOST_MEMORY,
+                    weir__heap_reserve(&heap, BASE << 1, (size_t)64 << 20));
+        weir__heap_verify(&heap);
+    }
+    weir__host_fail_at(0, false);
+    must_ok(weir__heap_reserve(&heap, BASE << 1, (size_t)64 << 20));
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(heap_keeps_what_it_promised),
+        cmocka_unit_test(heap_says_when_it_knows_no_more_clocks),
+        cmocka_unit_test(heap_takes_back_without_records),
+        cmocka_unit_test(heap_is_quick_and_small_in_any_order),
+        cmocka_unit_test(heap_forgets_clocks),
+        cmocka_unit_test(heap_refuses_what_it_cannot_map),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
