@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.join(TOP, "tools"))
 import bench_memory
 import bench_plan
 import bench_record
+import bench_reference
 import bench_run
 import bench_table
 
@@ -136,11 +137,24 @@ RESULTS = {
         "W5/100k": {"null": {"gross": 5}, "weir": {"gross": 65, "net": 60}},
         "lookup/100k": {"null": {"gross": 40}},
         "lookup-ahead/100k": {"null": {"gross": 4}},
-        "W6a": {"null": {"gross": 3}, "weir": {"gross": 10}},
-        "W6a/t2": {"null": {"gross": 3}, "weir": {"gross": 20}},
-        "W6a/t4": {"null": {"gross": 3}, "weir": {"gross": 20}},
+        "W6a": {"null": {"gross": 3}, "weir": {"gross": 10, "cpu": 9}},
+        "W6a/t2": {"null": {"gross": 3}, "weir": {"gross": 20, "cpu": 10}},
+        "W6a/t4": {"null": {"gross": 3}, "weir": {"gross": 20, "cpu": 18}},
         "RMM/UVECTOR/10k": {"weir": {"gross": 5000, "runs": [5000]}}},
 }
+
+
+class Reference(unittest.TestCase):
+    def test_a_machine_is_as_slow_as_its_mallocs(self):
+        figures = {key: {name: {"net": 2 * bench_reference.net_of(name, key)}
+                         for name in ["tcmalloc", "glibc"]}
+                   for key in ["W1/1M", "W3", "W5/10k"]}
+        figures["W1/1M"]["weir"] = {"net": 1e6}   # says nothing of the machine
+        figures["W1/256"] = {"tcmalloc": {"net": 1e6}}  # all harness and clock there
+        self.assertAlmostEqual(bench_reference.scale_of(figures), 2)
+        self.assertIsNone(bench_reference.scale_of({}))
+        self.assertIsNone(bench_reference.net_of("VMA", "W4"))
+        self.assertIsNone(bench_reference.net_of("RMM", "W6a"))
 
 
 class Tables(unittest.TestCase):
@@ -152,8 +166,8 @@ class Tables(unittest.TestCase):
 
     def test_targets_stand_beside(self):
         rows = self.rows_of("ns per pair")
-        self.assertEqual(rows[1], ["W1/4K", "3.0", "8", "7.0", "-", "-", "-", "-", "40",
-                                   "record 1"])
+        self.assertEqual(rows[1], ["W1/4K", "3.0", "8", "9.0", "7.0", "-", "-", "-",
+                                   "-", "40", "78", "10", "record 1"])
         self.assertEqual([row[0] for row in rows[1:]], ["W1/4K", "W5/100k"])
 
     def test_lookups_are_beside_what_they_are_for(self):
@@ -164,7 +178,8 @@ class Tables(unittest.TestCase):
         rows = self.rows_of("million")
         self.assertEqual([row[1] for row in rows[1:]], ["1", "2", "4"])
         self.assertEqual([row[3] for row in rows[1:]], ["100.0", "100.0", "200.0"])
-        self.assertEqual([row[-1] for row in rows[1:]], ["100 %", "50 %", "100 %"])
+        self.assertEqual([row[-2] for row in rows[1:]], ["100 %", "50 %", "100 %"])
+        self.assertEqual([row[-1] for row in rows[1:]], ["100 %", "90 %", "50 %"])
 
     def test_a_record_replaces_the_one_before(self):
         name = bench_record.folder_name(RESULTS["machine"])
@@ -174,7 +189,7 @@ class Tables(unittest.TestCase):
             text = file.read()
         once = bench_record.with_block(text, block)
         self.assertEqual(bench_record.with_block(once, block), once)
-        self.assertIn("| W1/4K | 3.0 | 8 | 7.0 |", once)
+        self.assertIn("| W1/4K | 3.0 | 8 | 9.0 | 7.0 |", once)
         self.assertIn("(results/intel-xeon-x-2026-01-31/workloads.png)", once)
         head = text[:text.index(bench_record.BEGIN)]
         self.assertTrue(once.startswith(head))

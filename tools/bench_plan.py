@@ -46,6 +46,10 @@ RMM_OTHERS = ["RMM/" + name for name in [
 QUICK = ["W1/4K", "W1/1Mx32", "W2/10k/1M", "W3", "W4", "W5/100", "W5/10k"]
 
 
+def target_of(key):
+    return TRACE_TARGET if key.startswith("trace/") else TARGETS.get(key)
+
+
 class Item:
     """A figure to measure: one process per allocator and round."""
 

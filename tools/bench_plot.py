@@ -5,6 +5,7 @@ import os
 
 import bench_memory
 import bench_plan
+import bench_reference
 
 import matplotlib
 matplotlib.use("Agg")
@@ -38,17 +39,21 @@ def draw_workloads(figures, folder):
     if not keys:
         return
     figure, axis = pyplot.subplots(figsize=(14, 6))
-    width = 0.8 / len(NAMES)
+    width, scale = 0.8 / len(NAMES), bench_reference.scale_of(figures) or 1
     for number, name in enumerate(NAMES):
         heights = [net(figures, key, name) or 0 for key in keys]
         places = [i + (number - (len(NAMES) - 1) / 2) * width for i in range(len(keys))]
         axis.bar(places, heights, width, label=name, color=COLOURS[name])
     for i, key in enumerate(keys):
-        target = (bench_plan.TRACE_TARGET if key.startswith("trace/")
-                  else bench_plan.TARGETS.get(key))
+        target = bench_plan.target_of(key)
         if target:
-            axis.plot([i - 0.45, i + 0.45], [target, target], color="black",
-                      linewidth=1.5, label="to reach, by Weir" if i == 0 else None)
+            axis.plot([i - 0.45, i + 0.45], [target * scale] * 2, color="black",
+                      linewidth=1.5, label="to reach, scaled" if i == 0 else None)
+    rmm = [(i, bench_reference.net_of("RMM", key)) for i, key in enumerate(keys)]
+    rmm = [(i, ns * scale) for i, ns in rmm if ns]
+    if rmm:
+        axis.plot(*zip(*rmm), linestyle="", marker="x", color="black",
+                  label="RMM's pool, scaled")
     axis.set_yscale("log")
     axis.set_ylim(bottom=LEAST_NS)
     axis.set_xlim(-0.6, len(keys) - 0.4)
@@ -56,7 +61,7 @@ def draw_workloads(figures, folder):
     axis.set_xticklabels([key.replace("_ctx1024", "") for key in keys], rotation=40,
                          ha="right")
     axis.set_ylabel("ns per pair (traces: per event), net of the harness")
-    axis.legend(ncol=6, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
+    axis.legend(ncol=7, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
     axis.set_title("less is better", loc="right")
     finish(figure, [axis], folder, "workloads.png")
 

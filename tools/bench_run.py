@@ -57,9 +57,9 @@ class Bench:
         return json.loads(text) if text else {}
 
     def measure(self, allocator, item):
-        """One run: {"ns": per unit and thread, "wall": likewise, "calls": by kind}, or
-        None. With one thread "ns" is that thread's processor time, which does not grow
-        where others take the core away; with more it is the clock's."""
+        """One run, or None: {"ns": per unit and thread, "wall" and "cpu": by the clock
+        and of the processor's time, "calls": by kind}. With one thread "ns" is "cpu",
+        which does not grow where others take the core away; with more, "wall"."""
         arguments = [*item.arguments, "--seconds", str(self.seconds)]
         said = self.json(self.command(allocator, arguments))
         if not said:
@@ -70,7 +70,7 @@ class Bench:
             return None
         wall = run["threads"] * 1e9 / run["items_per_second"]
         return {"ns": run["cpu_time"] if run["threads"] == 1 else wall, "wall": wall,
-                "calls": {kind: run[kind] for kind in CALLS}}
+                "cpu": run["cpu_time"], "calls": {kind: run[kind] for kind in CALLS}}
 
 
 def measure_all(bench, items, rounds, say):
@@ -91,7 +91,8 @@ def median_of(runs, harness):
     gross = [run["ns"] for run in runs]
     figure = {"runs": [round(ns, 3) for ns in gross],
               "gross": round(statistics.median(gross), 3),
-              "wall": round(statistics.median(run["wall"] for run in runs), 3)}
+              **{clock: round(statistics.median(run[clock] for run in runs), 3)
+                 for clock in ["wall", "cpu"]}}
     if harness is not None:
         figure["net"] = round(figure["gross"] - harness, 3)
     for kind in CALLS:

@@ -5,15 +5,12 @@ import re
 
 import bench_memory
 import bench_plan
+import bench_reference
 import bench_words as words
 
 COLUMNS = ["null", "weir", "weir-unknown", *bench_plan.PEERS]
-
-
-def target_of(key):
-    if key.startswith("trace/"):
-        return bench_plan.TRACE_TARGET
-    return bench_plan.TARGETS.get(key)
+# Measured elsewhere, see bench_reference.py.
+FROM_THERE = ["RMM*", "VMA*"]
 
 
 def net_of(figures, key, allocator):
@@ -32,16 +29,25 @@ def is_workload(key):
     return key in bench_plan.WORKLOADS or key.startswith("trace/")
 
 
+def times(number, scale):
+    return None if number is None or scale is None else number * scale
+
+
 def time_rows(figures):
     """Harness gross, everything else net of it."""
-    rows = [["workload", "harness", "target", *COLUMNS[1:], "Weir's device calls"]]
+    scale = bench_reference.scale_of(figures)
+    rows = [["workload", "harness", "target", "scaled", *COLUMNS[1:], *FROM_THERE,
+             "Weir's device calls"]]
     for key, by_name in figures.items():
         if "null" not in by_name or not is_workload(key):
             continue
-        target = target_of(key)
+        target = bench_plan.target_of(key)
+        there = [bench_reference.net_of(name, key) for name in ["RMM", "VMA"]]
         cells = [words.number_of(net_of(figures, key, name)) for name in COLUMNS[1:]]
         rows.append([key, words.number_of(by_name["null"]["gross"]),
-                     "" if target is None else str(target), *cells,
+                     "" if target is None else str(target),
+                     words.number_of(times(target, scale)), *cells,
+                     *(words.number_of(times(ns, scale)) for ns in there),
                      calls_of(by_name.get("weir", {}))])
     return rows
 
@@ -61,9 +67,11 @@ def lookup_rows(figures):
 
 
 def thread_rows(figures, cores):
-    """Million units a second, all threads together; and what of one thread's a core
-    does. Gross: the harness is in it."""
-    rows = [["workload", "threads", *COLUMNS[:2], *bench_plan.PEERS, "weir per core"]]
+    """Million units a second, all threads together; and what a core does of what it did
+    with one thread, by the clock and by the processor's time, which does not see who
+    waits. Gross: the harness is in it."""
+    rows = [["workload", "threads", *COLUMNS[:2], *bench_plan.PEERS, "weir per core",
+             "by processor time"]]
     for key, by_name in figures.items():
         if not key.startswith(("W6", "threads/")):
             continue
@@ -73,12 +81,13 @@ def thread_rows(figures, cores):
         for name in ["null", "weir", *bench_plan.PEERS]:
             gross = by_name.get(name, {}).get("gross")
             cells.append("-" if gross is None else f"{count * 1e3 / gross:.1f}")
-        one = figures.get(case, {}).get("weir", {}).get("gross")
-        many = by_name.get("weir", {}).get("gross")
-        share = "-"
+        one, many = figures.get(case, {}).get("weir"), by_name.get("weir")
+        shares = ["-", "-"]
         if one and many:
-            share = f"{100 * one / many * count / min(count, cores):.0f} %"
-        rows.append([case, str(count), *cells, share])
+            by_clock = one["gross"] / many["gross"] * count / min(count, cores)
+            shares = [f"{100 * share:.0f} %"
+                      for share in [by_clock, one["cpu"] / many["cpu"]]]
+        rows.append([case, str(count), *cells, *shares])
     return rows
 
 
@@ -119,7 +128,9 @@ def instruction_rows(counts):
 def tables_of(results):
     """Pairs of a heading and rows, the first of which names the columns."""
     figures, cores = results["figures"], results["machine"]["cores"]
-    tables = [("ns per pair (of traces per event), net of the harness",
+    scale = bench_reference.scale_of(figures)
+    tables = [("ns per pair (of traces per event), net of the harness; scaled and *: "
+               f"of another machine, times {words.number_of(scale)}",
                time_rows(figures)),
               ("beside a bare lookup of 16 bytes per block, ns", lookup_rows(figures)),
               ("million units per second, all threads together",
