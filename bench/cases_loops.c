@@ -2,11 +2,22 @@
  * but by the allocator under test. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "allocator.h"
 #include "cases.h"
 
 #define BATCH ((size_t)4096)
+
+/* What a thread writes to is on lines of its own, whatever malloc would do. */
+#define LINE ((size_t)128)
+
+static void *zeroed(size_t bytes)
+{
+    size_t whole = (bytes + LINE) / LINE * LINE;
+    void *memory = aligned_alloc(LINE, whole);
+    return memory == NULL ? NULL : memset(memory, 0, whole);
+}
 
 static unsigned first_stream(const bench_run *self, unsigned thread)
 {
@@ -22,7 +33,7 @@ typedef struct lifo {
 
 static void *lifo_open(bench_run *self, unsigned thread)
 {
-    lifo *it = calloc(1, sizeof *it + self->what->depth * sizeof(void *));
+    lifo *it = zeroed(sizeof *it + self->what->depth * sizeof(void *));
     if (it != NULL)
         it->stream = first_stream(self, thread);
     return it;
@@ -105,7 +116,7 @@ static void turnover_close(bench_run *self, void *opened)
 static void *turnover_open(bench_run *self, unsigned thread)
 {
     turnover_shape shape = self->what->shape;
-    turning *it = calloc(1, sizeof *it);
+    turning *it = zeroed(sizeof *it);
 
     if (it == NULL)
         return NULL;
@@ -113,7 +124,7 @@ static void *turnover_open(bench_run *self, unsigned thread)
     shape.seed += thread;
     bool good = turnover_make(&shape, &it->work);
     if (good)
-        it->slots = calloc(it->work.slot_count, sizeof *it->slots);
+        it->slots = zeroed(it->work.slot_count * sizeof *it->slots);
     good = good && it->slots != NULL;
     for (size_t i = 0; good && i < it->work.slot_count; i++)
         good = slot_fill(it->slots, &it->work.first[i]);
@@ -171,7 +182,7 @@ typedef struct playing {
 
 static void *script_open(bench_run *self, unsigned thread)
 {
-    playing *it = calloc(1, sizeof *it + self->script.slot_count * sizeof(void *));
+    playing *it = zeroed(sizeof *it + self->script.slot_count * sizeof(void *));
     if (it != NULL) /* without streams of its own it is on the default stream */
         it->stream = self->what->streams == 0 ? 0 : first_stream(self, thread);
     return it;
@@ -228,20 +239,18 @@ static void lookup_close(bench_run *self, void *opened)
 
 static void *lookup_open(bench_run *self, unsigned thread)
 {
-    looking *it = calloc(1, sizeof *it);
+    looking *it = zeroed(sizeof *it);
 
     (void)thread;
     if (it == NULL)
         return NULL;
     bool good = turnover_make(&self->what->shape, &it->work);
     if (good)
-        it->records = calloc(it->work.slot_count, sizeof *it->records);
+        it->records = zeroed(it->work.slot_count * sizeof *it->records);
     if (!good || it->records == NULL) {
         lookup_close(self, it);
         return NULL;
     }
-    for (size_t i = 0; i < it->work.slot_count; i++)
-        it->records[i].other = i; /* so that the page is there */
     return it;
 }
 

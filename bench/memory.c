@@ -196,7 +196,10 @@ static size_t smallest_that_fits(bed *self, size_t peak)
 
 static int say_fit(bed *self)
 {
-    size_t peak = turnover_peak_bytes(&self->work);
+    size_t peak = turnover_peak_bytes(&self->work, 1);
+    size_t rounded = turnover_peak_bytes(&self->work, WEIR_ALIGNMENT);
+    if (peak == 0 || rounded == 0)
+        return 1;
     size_t fit = smallest_that_fits(self, peak);
 
     if (!bed_begin(self, 0) || !bed_fill(self) ||
@@ -204,9 +207,10 @@ static int say_fit(bed *self)
         return 1;
     size_t held = bed_statistics(self).peak_held_bytes;
     bed_end(self);
-    printf("{\"peak_bytes\": %zu, \"fit_bytes\": %zu, \"fit\": %.5f, "
-           "\"grown_bytes\": %zu, \"grown\": %.5f}\n", peak, fit,
-           (double)fit / (double)peak, held, (double)held / (double)peak);
+    printf("{\"peak_bytes\": %zu, \"rounded\": %.5f, \"fit_bytes\": %zu, "
+           "\"fit\": %.5f, \"grown_bytes\": %zu, \"grown\": %.5f}\n", peak,
+           (double)rounded / (double)peak, fit, (double)fit / (double)peak, held,
+           (double)held / (double)peak);
     return 0;
 }
 

@@ -58,26 +58,24 @@ void turnover_clear(turnover *self)
     *self = (turnover){ 0 };
 }
 
-size_t turnover_peak_bytes(const turnover *self)
+size_t turnover_peak_bytes(const turnover *self, size_t unit)
 {
-    uint32_t *bytes = calloc(self->slot_count, sizeof *bytes);
+    size_t *taken = calloc(self->slot_count, sizeof *taken);
     size_t live = 0, peak = 0;
 
-    if (bytes == NULL)
+    if (taken == NULL)
         return 0;
-    for (size_t i = 0; i < self->slot_count; i++) {
-        bytes[i] = self->first[i].bytes;
-        live += bytes[i];
-    }
-    peak = live;
-    for (size_t i = 0; i < self->step_count; i++) {
-        const turnover_step *step = &self->steps[i];
-        live = live - bytes[step->slot] + step->bytes;
-        bytes[step->slot] = step->bytes;
+    for (size_t i = 0; i < self->slot_count + self->step_count; i++) {
+        const turnover_step *step = i < self->slot_count
+                                        ? &self->first[i]
+                                        : &self->steps[i - self->slot_count];
+        live -= taken[step->slot];
+        taken[step->slot] = (step->bytes + unit - 1) / unit * unit;
+        live += taken[step->slot];
         if (live > peak)
             peak = live;
     }
-    free(bytes);
+    free(taken);
     return peak;
 }
 

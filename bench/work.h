@@ -49,8 +49,9 @@ typedef struct turnover_shape {
 bool turnover_make(const turnover_shape *shape, turnover *out);
 void turnover_clear(turnover *self);
 
-/* The most that is live at once: after a fill and one round of the steps. */
-size_t turnover_peak_bytes(const turnover *self);
+/* The most that is live at once, over a fill and one round of the steps, if each block
+ * takes a multiple of `unit` bytes. 0: no host memory. */
+size_t turnover_peak_bytes(const turnover *self, size_t unit);
 
 /* ---- scripts ---- */
 

@@ -93,7 +93,7 @@ static void turnover_replaces_a_block_per_step(void **state)
         must_equal(work.first[i].slot, i);
         live += work.first[i].bytes;
     }
-    must(turnover_peak_bytes(&work) >= live);
+    must(turnover_peak_bytes(&work, 1) >= live);
     for (size_t i = 0; i < work.step_count; i++) {
         const turnover_step *step = &work.steps[i];
         must(step->slot < 100 && step->stream >= 1 && step->stream <= 4);
@@ -139,7 +139,8 @@ static void turnover_peak_is_of_any_time(void **state)
     turnover_step first[] = { { 0, 10, 1, 1 }, { 1, 20, 1, 1 } };
     turnover_step steps[] = { { 0, 50, 1, 1 }, { 1, 5, 1, 1 }, { 0, 1, 1, 1 } };
     const turnover work = { first, steps, 2, 3 };
-    must_equal(turnover_peak_bytes(&work), 70);
+    must_equal(turnover_peak_bytes(&work, 1), 70);
+    must_equal(turnover_peak_bytes(&work, 16), 64 + 32);
 }
 
 /* ---- scripts ---- */

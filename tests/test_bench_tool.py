@@ -114,6 +114,11 @@ class Plan(unittest.TestCase):
         self.assertEqual(list(bench_plan.events_of(rows)),
                          [("A", 0, 100), ("F", 0, 0), ("A", 1, 50)])
 
+    def test_peaks_are_of_whole_units(self):
+        events = [("A", 0, 100), ("A", 1, 300), ("F", 0, 0), ("A", 2, 257)]
+        self.assertEqual(bench_plan.peak_of(events, 1), 557)
+        self.assertEqual(bench_plan.peak_of(events, 256), 1024)
+
     def test_the_projects_traces_become_scripts(self):
         with tempfile.TemporaryDirectory() as folder:
             scripts = bench_plan.write_scripts(False, folder)

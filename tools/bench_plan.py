@@ -113,11 +113,29 @@ def events_of(rows):
             yield "F", numbers.pop(name), 0
 
 
+def events_in(trace):
+    """Those of a file, gzip and CSV."""
+    with gzip.open(trace, "rt", encoding="utf-8", newline="") as source:
+        yield from events_of(csv.DictReader(source))
+
+
+def peak_of(events, unit):
+    """The most that is live at once, if each block takes a multiple of `unit`."""
+    live, now, peak = {}, 0, 0
+    for op, number, size in events:
+        if op == "A":
+            live[number] = (size + unit - 1) // unit * unit
+            now += live[number]
+            peak = max(peak, now)
+        else:
+            now -= live.pop(number)
+    return peak
+
+
 def write_script(trace, path):
-    """`trace`, gzip and CSV, as the bench programs read it."""
-    with gzip.open(trace, "rt", encoding="utf-8", newline="") as source, \
-            open(path, "w", encoding="ascii") as out:
-        for op, number, size in events_of(csv.DictReader(source)):
+    """`trace` as the bench programs read it."""
+    with open(path, "w", encoding="ascii") as out:
+        for op, number, size in events_in(trace):
             out.write(f"A {number} {size}\n" if op == "A" else f"F {number}\n")
 
 
