@@ -76,6 +76,13 @@ void weir__pool_learn_dropped_locked(weir__pool *self)
         ops->note_learn(self->device->self, dropped_key(self));
 }
 
+weir__mark weir__pool_owned_mark(const weir__pool *self, weir__mark mark)
+{
+    if (weir__heap_can_release(&self->heap, mark.clock))
+        return mark;
+    return weir__order_mark_here(self->order, 0);
+}
+
 uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
                                     weir__mark front, weir__mark rest)
 {
@@ -300,17 +307,14 @@ static void tell_slip(slip wrong, const void *ptr, size_t bytes, size_t alignmen
 }
 
 /* True if that was the last block of a pool that nobody refers to any more: the caller
- * ends it. Else another thread may end it as soon as the lock is given back. Without an
- * owner for its clock, and none to be had here, the mark is an aside one. */
+ * ends it. Else another thread may end it as soon as the lock is given back. */
 static bool finish_return_locked(weir__pool *self, returning it, weir__mark mark)
     WEIR_REQUIRES(self->lock)
 {
     self->counts.deallocations++;
     self->counts.out_blocks--;
     self->counts.out_bytes -= it.asked_bytes;
-    if (!weir__heap_can_release(&self->heap, mark.clock))
-        mark = weir__order_mark_here(self->order, 0);
-    (void)weir__heap_release(&self->heap, it.block, mark);
+    (void)weir__heap_release(&self->heap, it.block, weir__pool_owned_mark(self, mark));
     return self->closing && self->counts.out_blocks == 0;
 }
 

@@ -342,8 +342,10 @@ static uint32_t take_waiting_locked(weir__request *request, weir__heap_run run)
         left = weir__order_free_mark(self->order, request->stream, request->clock);
 
     weir__mutex_lock(&self->lock);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
+        left = weir__pool_owned_mark(self, left);
         return weir__pool_hand_out_locked(request, run, left, left);
+    }
     put_back_locked(self, run);
     bar(request, failed, status);
     return 0;

@@ -139,20 +139,34 @@ static weir__mark random_mark(model *m)
     return mark;
 }
 
+/* Where a chunk may begin, or 0: in a slot that is not in use, or right behind another
+ * chunk, which is then not made longer. */
+static uintptr_t place_for_chunk(model *m, uintptr_t *slot)
+{
+    const uintptr_t behind = CHUNKS_MAX * 2; /* added to the slot of the other */
+    *slot = model_below(m, behind);
+    const model_chunk *other = NULL;
+    for (size_t c = 0; c < m->chunk_count; c++) {
+        if (m->chunks[c]->slot == *slot + behind)
+            return 0;
+        if (m->chunks[c]->slot == *slot)
+            other = m->chunks[c];
+    }
+    if (other == NULL)
+        return BASE + *slot * SLOT_BYTES + model_below(m, 8) * GRAIN;
+    *slot += behind;
+    return other->record.base + other->record.bytes;
+}
+
 static void do_add_chunk(model *m)
 {
-    if (m->chunk_count == CHUNKS_MAX)
+    uintptr_t slot, base;
+    if (m->chunk_count == CHUNKS_MAX || (base = place_for_chunk(m, &slot)) == 0)
         return;
-    uintptr_t slot = model_below(m, CHUNKS_MAX * 2);
-    for (size_t c = 0; c < m->chunk_count; c++) {
-        if (m->chunks[c]->slot == slot)
-            return;
-    }
     model_chunk *chunk = test_calloc(1, sizeof *chunk);
     size_t bytes = (size_t)(model_below(m, CHUNK_GRAINS) + 1) * GRAIN;
     weir__mark mark = random_mark(m);
     chunk->slot = slot;
-    uintptr_t base = BASE + slot * SLOT_BYTES + model_below(m, 8) * GRAIN;
     must(promise(m));
     model_insert(chunk, 0, (model_block){ base, bytes, WEIR__HEAP_FREE, mark });
     m->chunks[m->chunk_count++] = chunk;
@@ -172,6 +186,10 @@ static void do_extend_chunk(model *m)
     size_t bytes = random_bytes(m);
     weir__mark mark = random_mark(m);
     uintptr_t end = chunk->record.base + chunk->record.bytes;
+    for (size_t c = 0; c < m->chunk_count; c++) {
+        if (m->chunks[c]->record.base == end)
+            return;
+    }
     must(promise(m));
     model_insert(chunk, chunk->count,
                  (model_block){ end, bytes, WEIR__HEAP_FREE, mark });
