@@ -145,6 +145,8 @@ RESULTS = {
         "W6a": {"null": {"gross": 3}, "weir": {"gross": 10, "cpu": 9}},
         "W6a/t2": {"null": {"gross": 3}, "weir": {"gross": 20, "cpu": 10}},
         "W6a/t4": {"null": {"gross": 3}, "weir": {"gross": 20, "cpu": 18}},
+        "threads/freed-by-another/t2": {"null": {"gross": 50},
+                                        "weir": {"gross": 64, "net": 14, "cpu": 1}},
         "RMM/UVECTOR/10k": {"weir": {"gross": 5000, "runs": [5000]}}},
 }
 
@@ -170,7 +172,7 @@ class Tables(unittest.TestCase):
         return found[0]
 
     def test_targets_stand_beside(self):
-        rows = self.rows_of("ns per pair")
+        rows = self.rows_of("workloads")
         self.assertEqual(rows[1], ["W1/4K", "3.0", "8", "9.0", "7.0", "-", "-", "-",
                                    "-", "40", "78", "10", "record 1"])
         self.assertEqual([row[0] for row in rows[1:]], ["W1/4K", "W5/100k"])
@@ -180,11 +182,16 @@ class Tables(unittest.TestCase):
                          ["W5/100k", "60", "40", "4.0", "1.50"])
 
     def test_threads_count_up_to_the_cores(self):
-        rows = self.rows_of("million")
-        self.assertEqual([row[1] for row in rows[1:]], ["1", "2", "4"])
-        self.assertEqual([row[3] for row in rows[1:]], ["100.0", "100.0", "200.0"])
-        self.assertEqual([row[-2] for row in rows[1:]], ["100 %", "50 %", "100 %"])
-        self.assertEqual([row[-1] for row in rows[1:]], ["100 %", "90 %", "50 %"])
+        rows = self.rows_of("threads, million")
+        rows = rows[1:-1]
+        self.assertEqual([row[1] for row in rows], ["1", "2", "4"])
+        self.assertEqual([row[3] for row in rows], ["100.0", "100.0", "200.0"])
+        self.assertEqual([row[-2] for row in rows], ["100 %", "50 %", "100 %"])
+        self.assertEqual([row[-1] for row in rows], ["100 %", "90 %", "50 %"])
+
+    def test_meetings_are_told_as_so_many_hits(self):
+        self.assertEqual(self.rows_of("threads that meet")[1],
+                         ["threads/freed-by-another/t2", "14", "2.0", "3"])
 
     def test_a_record_replaces_the_one_before(self):
         name = bench_record.folder_name(RESULTS["machine"])

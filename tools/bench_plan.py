@@ -22,6 +22,10 @@ TARGETS = {
     "W5/100": 45, "W5/1k": 45, "W5/10k": 45, "W5/100k": 70, "W5/1M/small": 70,
 }
 TRACE_TARGET = 30
+# Times a hit.
+HIT = "W1/4K"
+MEETINGS = ["threads/shared-stream/t2", "threads/freed-by-another/t2"]
+MEETING_TARGET = 3
 
 WORKLOADS = ["W1/256", "W1/4K", "W1/1M", "W1/4Kx32", "W1/1Mx32", "W2/1000/4096M",
              "W2/10k/1M", "W2/100k/1M", "W3", "W4", "W4/ring", "W5/100", "W5/1k",

@@ -65,8 +65,11 @@ def with_block(text, block):
 
 
 def keep(results):
-    """Into bench/results and bench/README.md. A folder that README no longer names is
-    the caller's to remove."""
+    """Into bench/results and bench/README.md; False: they are of a part only, and not
+    kept. A folder that README no longer names is the caller's to remove."""
+    if "instructions" not in results or results["failures"]:
+        print("bench: not kept: something failed, or it is only a part")
+        return False
     name = folder_name(results["machine"])
     write_results(results, os.path.join(bench_plan.TOP, "bench", "results", name))
     with open(README, encoding="utf-8") as file:
@@ -74,3 +77,4 @@ def keep(results):
     with open(README, "w", encoding="utf-8") as file:
         file.write(text)
     print(f"bench: kept in bench/results/{name} and bench/README.md")
+    return True

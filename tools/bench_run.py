@@ -174,10 +174,10 @@ def machine():
     for package in PACKAGES:
         version = said_by(["dpkg-query", "-W", "-f", "${Version}", package])
         versions[package] = version or "?"
+    kernel = re.match(r"[\d.]*", platform.release()).group()
+    system = platform.freedesktop_os_release().get("PRETTY_NAME", "?")
     return {"processor": processor(), "cores": len(os.sched_getaffinity(0)),
-            "kernel": platform.release(), "system": said_by(["lsb_release", "-ds"])
-            or platform.freedesktop_os_release().get("PRETTY_NAME", "?"),
-            "packages": versions, "commit": said_by(["git", "describe", "--always",
-                                                     "--dirty"]),
+            "kernel": kernel, "system": system, "packages": versions,
+            "commit": said_by(["git", "describe", "--always", "--dirty"]),
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "load_before": list(os.getloadavg())}

@@ -91,6 +91,19 @@ def thread_rows(figures, cores):
     return rows
 
 
+def meeting_rows(figures):
+    """Threads that share a stream, or a block, against a hit: a pair of one thread, of
+    the same size. Net."""
+    rows = [["threads that meet", "weir", "times a hit", "target"]]
+    hit = net_of(figures, bench_plan.HIT, "weir")
+    for key in bench_plan.MEETINGS:
+        met = net_of(figures, key, "weir")
+        if hit and met is not None:
+            rows.append([key, words.number_of(met), f"{met / hit:.1f}",
+                         str(bench_plan.MEETING_TARGET)])
+    return rows
+
+
 def rmm_rows(figures):
     """With RMM's names; RANDOM_ALLOCATIONS net of the harness, the others gross."""
     rows = [["RMM's benchmark", "ns per pair, kernel, vector or stream", "runs"]]
@@ -114,7 +127,7 @@ def sweep_rows(figures, what, keys):
 
 
 def instruction_rows(counts):
-    rows = [["instructions per pair, net", "harness", "weir", *bench_plan.PEERS]]
+    rows = [["workload", "harness", "weir", *bench_plan.PEERS]]
     for case, by_name in counts.items():
         harness = by_name.get("null")
         if harness is None:
@@ -129,12 +142,13 @@ def tables_of(results):
     """Pairs of a heading and rows, the first of which names the columns."""
     figures, cores = results["figures"], results["machine"]["cores"]
     scale = bench_reference.scale_of(figures)
-    tables = [("ns per pair (of traces per event), net of the harness; scaled and *: "
-               f"of another machine, times {words.number_of(scale)}",
-               time_rows(figures)),
+    heading = ("workloads, ns per pair (of traces per event), net of the harness; "
+               f"scaled and *: of another machine, times {words.number_of(scale)}")
+    tables = [(heading, time_rows(figures)),
               ("beside a bare lookup of 16 bytes per block, ns", lookup_rows(figures)),
-              ("million units per second, all threads together",
+              ("threads, million units per second, all together",
                thread_rows(figures, cores)),
+              ("threads that meet, ns per pair, net", meeting_rows(figures)),
               ("RMM's benchmarks, on Weir", rmm_rows(figures)),
               ("one block of each size, ns per pair, net",
                sweep_rows(figures, "size", bench_plan.SIZES)),
@@ -142,7 +156,8 @@ def tables_of(results):
                sweep_rows(figures, "live", bench_plan.LIVE_LARGE)),
               ("so many live of 256 B to 16 KiB, ns per pair, net",
                sweep_rows(figures, "live", bench_plan.LIVE)),
-              ("instructions", instruction_rows(results.get("instructions", {})))]
+              ("instructions per pair, net",
+               instruction_rows(results.get("instructions", {})))]
     if results.get("memory"):
         tables += bench_memory.tables_of(results["memory"])
     return [(heading, rows) for heading, rows in tables if len(rows) > 1]
