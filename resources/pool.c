@@ -92,6 +92,7 @@ uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
 
     uint32_t id = weir__heap_hand_out(&self->heap, run, request->bytes,
                                       request->alignment, front, rest);
+    id = weir__heap_move_home(&self->heap, id, request->owner);
     weir__heap_block *block = weir__heap_block_of(&self->heap, id);
     uint32_t tag = weir__heap_out_tag(request->asked_bytes, request->asked_alignment);
     if (request->owner->kind == WEIR__POOL_CAPTURE)

@@ -332,9 +332,9 @@ static void drop_record(weir__heap *heap, uint32_t id)
 static uint32_t split(weir__heap *heap, uint32_t id, size_t bytes, uint32_t after)
 {
     weir__heap_block *block = block_at(heap, id);
-    uint32_t rest = weir__heap_record_take(heap, weir__heap_base(block) + bytes,
-                                           weir__heap_bytes(block) - bytes,
-                                           WEIR__HEAP_HELD);
+    uint32_t rest = weir__heap_record_take(
+        heap, weir__heap_home_of(heap, id), weir__heap_base(block) + bytes,
+        weir__heap_bytes(block) - bytes, WEIR__HEAP_HELD);
     block_at(heap, rest)->before = id;
     block_at(heap, after)->before = rest;
     weir__heap_set_grains(block, bytes);
@@ -384,6 +384,25 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
     return id;
 }
 
+uint32_t weir__heap_move_home(weir__heap *heap, uint32_t id,
+                              const weir__heap_owner *owner)
+{
+    uint32_t home = weir__heap_home_for(owner);
+    if (weir__heap_home_of(heap, id) == home || !weir__heap_home_has_spare(heap, home))
+        return id;
+    weir__heap_block *block = block_at(heap, id);
+    uint32_t after = behind(heap, id);
+    uint32_t moved =
+        weir__heap_record_take(heap, home, weir__heap_base(block),
+                               weir__heap_bytes(block), weir__heap_state_of(block));
+    block_at(heap, moved)->before = block->before;
+    block_at(heap, after)->before = moved;
+    weir__heap_map_remove(heap, id);
+    weir__heap_map_insert(heap, moved);
+    weir__heap_record_give_back(heap, id);
+    return moved;
+}
+
 /* ---- chunks ---- */
 
 static void chunk_wants(weir__heap *heap, weir__chunk *chunk, size_t bytes)
@@ -395,8 +414,8 @@ static void chunk_wants(weir__heap *heap, weir__chunk *chunk, size_t bytes)
 
 static void chunk_end(weir__heap *heap, weir__chunk *chunk, uint32_t last)
 {
-    chunk->end = weir__heap_record_take(heap, chunk->base + chunk->bytes, 0,
-                                        WEIR__HEAP_END);
+    chunk->end = weir__heap_record_take(heap, WEIR__OWNER_DONE,
+                                        chunk->base + chunk->bytes, 0, WEIR__HEAP_END);
     block_at(heap, chunk->end)->before = last;
     weir__heap_map_insert(heap, chunk->end);
 }
@@ -417,7 +436,8 @@ uint32_t weir__heap_add_chunk(weir__heap *heap, weir__chunk *chunk, uintptr_t ba
     chunk->segments = 0;
     chunk_wants(heap, chunk, bytes);
     weir__heap_map_add(heap, base, base + bytes);
-    uint32_t id = weir__heap_record_take(heap, base, bytes, WEIR__HEAP_HELD);
+    uint32_t id =
+        weir__heap_record_take(heap, WEIR__OWNER_DONE, base, bytes, WEIR__HEAP_HELD);
     weir__heap_map_insert(heap, id);
     chunk_end(heap, chunk, id);
     return id;
@@ -439,7 +459,8 @@ uint32_t weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk, size_t by
     uint32_t last = block_at(heap, chunk->end)->before;
     weir__heap_map_remove(heap, chunk->end);
     weir__heap_record_give_back(heap, chunk->end);
-    uint32_t id = weir__heap_record_take(heap, end, bytes, WEIR__HEAP_HELD);
+    uint32_t id =
+        weir__heap_record_take(heap, WEIR__OWNER_DONE, end, bytes, WEIR__HEAP_HELD);
     block_at(heap, id)->before = last;
     weir__heap_map_insert(heap, id);
     chunk->bytes += bytes;

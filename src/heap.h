@@ -88,6 +88,7 @@ typedef struct weir__heap_free {
 } weir__heap_free;
 
 typedef struct weir__heap_array weir__heap_array;
+typedef struct weir__heap_slab weir__heap_slab;
 typedef struct weir__heap_tables weir__heap_tables;
 typedef struct weir__heap_segments weir__heap_segments;
 
@@ -95,8 +96,11 @@ typedef struct weir__heap {
     weir__heap_view view;
     weir__heap_array *arrays;        /* all that were made for the view */
 
-    uint32_t slab_count, slab_room;  /* of block records */
-    uint32_t spares, spare_count;
+    weir__heap_slab *slab_memory;    /* of block records, all that was made */
+    uint32_t slab_count, slab_room;
+    uint32_t fresh;                  /* from here on nothing has a home yet */
+    uint32_t spares[WEIR__HEAP_HOMES]; /* of each home */
+    uint32_t spare_count;            /* with all that is fresh */
     uint32_t promised;               /* requests under way */
 
     weir__heap_free **free_slabs;
@@ -282,6 +286,13 @@ uint32_t weir__heap_release(weir__heap *heap, uint32_t block, weir__mark mark);
  * caller sets. */
 uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
                              size_t alignment, weir__mark front, weir__mark rest);
+
+/* Moves the record of a block that is OUT to lines of its owner's, where there is one
+ * that nobody is promised: so that who writes to it, and who writes to another owner's,
+ * are not in each other's way. Returns the block, whose id may be another now, and
+ * whose tag and link are the caller's to set again. */
+uint32_t weir__heap_move_home(weir__heap *heap, uint32_t block,
+                              const weir__heap_owner *owner);
 
 /* Gives a HELD or CACHED block, which is HELD then, one more mark to wait for; of each
  * clock the later counts. False: there is no record that is not promised, or no owner;

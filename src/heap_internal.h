@@ -76,10 +76,19 @@ static inline uint64_t weir__heap_hash(uint64_t x)
     return x ^ (x >> 32);
 }
 
+/* Where the record of a block is, and where those of an owner's blocks should be. */
+uint32_t weir__heap_home_of(const weir__heap *heap, uint32_t id);
+static inline uint32_t weir__heap_home_for(const weir__heap_owner *owner)
+{
+    return owner->slot % WEIR__HEAP_HOMES;
+}
+/* Whether there is one at `home` that nobody is promised. */
+bool weir__heap_home_has_spare(const weir__heap *heap, uint32_t home);
+
 /* Block records: one is taken only by who was promised it, and set up in a given state
- * without neighbours. */
-uint32_t weir__heap_record_take(weir__heap *heap, uintptr_t base, size_t bytes,
-                                weir__heap_state state);
+ * without neighbours; at `home` if there is one. */
+uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home, uintptr_t base,
+                                size_t bytes, weir__heap_state state);
 void weir__heap_record_give_back(weir__heap *heap, uint32_t id);
 
 /* Free records; 0 if there is none. */

@@ -3,18 +3,29 @@
  *
  * Block records and free records never change places: who reads without the lock may
  * follow a stale id, and must find a block record there. For the same reason arrays
- * that the view names are kept when a longer one takes their place. */
+ * that the view names are kept when a longer one takes their place.
+ *
+ * A slab begins at a line, and each group of records in it, three lines, has a home
+ * from when the first of them is taken. Homes are there for speed alone: where one has
+ * no record to spare, another's will do. */
 #include "heap_internal.h"
 
 #include <string.h>
 
 #include "internal.h"
 
+#define LINE              64u
+#define GROUP             (1u << WEIR__HOME_BITS)
 #define SLAB_RECORDS      (1u << WEIR__SLAB_BITS)
+/* Records, and a byte for each group that says where it is at home. */
+#define SLAB_BYTES \
+    (SLAB_RECORDS * sizeof(weir__heap_block) + (SLAB_RECORDS >> WEIR__HOME_BITS))
 #define FREE_SLAB_RECORDS (1u << WEIR__FREE_SLAB_BITS)
 
 _Static_assert(sizeof(weir__heap_block) == 24, "a block costs 24 bytes");
 _Static_assert(sizeof(weir__heap_free) == 24, "and 24 more while it is free");
+_Static_assert(GROUP * sizeof(weir__heap_block) % LINE == 0, "groups are whole lines");
+_Static_assert(WEIR__HEAP_HOMES <= UINT8_MAX, "a home is a byte");
 
 /* ---- arrays of the view ---- */
 
@@ -35,6 +46,11 @@ void *weir__heap_array_make(weir__heap *heap, size_t bytes)
     return array + 1;
 }
 
+/* In front of a slab: where it was allocated. */
+struct weir__heap_slab {
+    weir__heap_slab *next;
+};
+
 static void arrays_close(weir__heap *heap)
 {
     while (heap->arrays != NULL) {
@@ -44,15 +60,76 @@ static void arrays_close(weir__heap *heap)
     }
 }
 
+/* ---- homes ---- */
+
+static weir__heap_block *slab_of(const weir__heap *heap, uint32_t id)
+{
+    return weir__heap_block_of(heap, id & ~(SLAB_RECORDS - 1));
+}
+
+static uint8_t *home_at(const weir__heap *heap, uint32_t id)
+{
+    uint8_t *homes = (uint8_t *)(slab_of(heap, id) + SLAB_RECORDS);
+    return &homes[(id & (SLAB_RECORDS - 1)) >> WEIR__HOME_BITS];
+}
+
+uint32_t weir__heap_home_of(const weir__heap *heap, uint32_t id)
+{
+    return *home_at(heap, id);
+}
+
+static bool has_fresh(const weir__heap *heap)
+{
+    return heap->fresh != heap->slab_count << WEIR__SLAB_BITS;
+}
+
+bool weir__heap_home_has_spare(const weir__heap *heap, uint32_t home)
+{
+    return heap->spare_count > heap->promised * WEIR__HEAP_PROMISE &&
+           (heap->spares[home] != 0 || has_fresh(heap));
+}
+
+static void push_spare(weir__heap *heap, uint32_t home, uint32_t id)
+{
+    weir__heap_set_link(weir__heap_block_of(heap, id), heap->spares[home]);
+    heap->spares[home] = id;
+}
+
+static void make_home(weir__heap *heap, uint32_t home)
+{
+    uint32_t first = heap->fresh;
+    heap->fresh += GROUP;
+    *home_at(heap, first) = (uint8_t)home;
+    for (uint32_t i = GROUP; i-- > 0;) {
+        if (first + i != 0) /* which names none */
+            push_spare(heap, home, first + i);
+    }
+}
+
+/* A home that has a record to spare: `home` if it can be. */
+static uint32_t home_near(weir__heap *heap, uint32_t home)
+{
+    if (heap->spares[home] == 0 && has_fresh(heap))
+        make_home(heap, home);
+    for (uint32_t i = 0; i < WEIR__HEAP_HOMES; i++) {
+        uint32_t near = (home + i) % WEIR__HEAP_HOMES;
+        if (heap->spares[near] != 0)
+            return near;
+    }
+    WEIR_CHECK(false, "records were promised");
+    return home;
+}
+
 /* ---- block records ---- */
 
-uint32_t weir__heap_record_take(weir__heap *heap, uintptr_t base, size_t bytes,
-                                weir__heap_state state)
+uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home, uintptr_t base,
+                                size_t bytes, weir__heap_state state)
 {
-    uint32_t id = heap->spares;
-    WEIR_CHECK(id != 0, "records were promised");
+    if (heap->spares[home] == 0)
+        home = home_near(heap, home);
+    uint32_t id = heap->spares[home];
     weir__heap_block *block = weir__heap_block_of(heap, id);
-    heap->spares = weir__heap_link(block);
+    heap->spares[home] = weir__heap_link(block);
     heap->spare_count--;
 
     uint64_t grain = (uint64_t)base >> WEIR__HEAP_GRAIN_BITS;
@@ -72,8 +149,7 @@ void weir__heap_record_give_back(weir__heap *heap, uint32_t id)
 {
     weir__heap_block *block = weir__heap_block_of(heap, id);
     atomic_store_explicit(&block->tag, WEIR__HEAP_SPARE, memory_order_relaxed);
-    weir__heap_set_link(block, heap->spares);
-    heap->spares = id;
+    push_spare(heap, weir__heap_home_of(heap, id), id);
     heap->spare_count++;
 }
 
@@ -99,20 +175,28 @@ static bool slab_make(weir__heap *heap)
 {
     if (heap->slab_count == heap->slab_room && !slabs_grow(heap))
         return false;
-    weir__heap_block *slab = weir__host_alloc(SLAB_RECORDS * sizeof *slab);
-    if (slab == NULL)
+    weir__heap_slab *memory = weir__host_alloc(sizeof *memory + LINE + SLAB_BYTES);
+    if (memory == NULL)
         return false;
-    memset(slab, 0, SLAB_RECORDS * sizeof *slab);
+    memory->next = heap->slab_memory;
+    heap->slab_memory = memory;
+    uintptr_t base = ((uintptr_t)(memory + 1) + LINE - 1) & ~(uintptr_t)(LINE - 1);
+    weir__heap_block *slab = (weir__heap_block *)base;
+    memset(slab, 0, SLAB_BYTES);
     weir__heap_block *_Atomic *slabs =
         atomic_load_explicit(&heap->view.slabs, memory_order_relaxed);
     atomic_store_explicit(&slabs[heap->slab_count], slab, memory_order_release);
-    uint32_t first = heap->slab_count * SLAB_RECORDS;
+    heap->spare_count += heap->slab_count == 0 ? SLAB_RECORDS - 1 : SLAB_RECORDS;
     heap->slab_count++;
-    for (uint32_t i = SLAB_RECORDS; i-- > 0;) {
-        if (first + i != 0) /* which names none */
-            weir__heap_record_give_back(heap, first + i);
-    }
     return true;
+}
+
+/* Where few are spare, it is no use to look for one at home: then it is time for more,
+ * if they can be had. */
+static void stock_homes(weir__heap *heap)
+{
+    if (!has_fresh(heap) && heap->spare_count < heap->taken_blocks / 8)
+        (void)slab_make(heap);
 }
 
 /* ---- free records ---- */
@@ -191,6 +275,7 @@ bool weir__heap_promise(weir__heap *heap)
         if (!slab_make(heap))
             return false;
     }
+    stock_homes(heap);
     while (heap->free_spare_count < free_records_wanted(heap)) {
         if (!free_slab_make(heap))
             return false;
@@ -223,10 +308,11 @@ void weir__heap_close(weir__heap *heap)
 {
     weir__heap_map_close(heap);
     weir__heap_owners_close(heap);
-    weir__heap_block *_Atomic *slabs =
-        atomic_load_explicit(&heap->view.slabs, memory_order_relaxed);
-    for (uint32_t i = 0; i < heap->slab_count; i++)
-        weir__host_free(atomic_load_explicit(&slabs[i], memory_order_relaxed));
+    while (heap->slab_memory != NULL) {
+        weir__heap_slab *memory = heap->slab_memory;
+        heap->slab_memory = memory->next;
+        weir__host_free(memory);
+    }
     for (uint32_t i = 0; i < heap->free_slab_count; i++)
         weir__host_free(heap->free_slabs[i]);
     weir__host_free(heap->free_slabs);
@@ -239,7 +325,7 @@ size_t weir__heap_host_bytes(const weir__heap *heap)
     size_t bytes = weir__heap_owner_bytes(heap) + weir__heap_map_bytes(heap);
     for (const weir__heap_array *array = heap->arrays; array; array = array->next)
         bytes += sizeof *array + array->bytes;
-    bytes += ((size_t)heap->slab_count * sizeof(weir__heap_block)) << WEIR__SLAB_BITS;
+    bytes += heap->slab_count * (sizeof(weir__heap_slab) + LINE + SLAB_BYTES);
     bytes += ((size_t)heap->free_slab_count * sizeof(weir__heap_free))
              << WEIR__FREE_SLAB_BITS;
     bytes += heap->free_slab_room * sizeof(weir__heap_free *);

@@ -64,10 +64,16 @@ typedef struct weir__heap_block {
 } weir__heap_block;
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
-#define WEIR__SLAB_BITS 3u
+#define WEIR__SLAB_BITS  3u
+#define WEIR__HEAP_HOMES 3u
 #else
-#define WEIR__SLAB_BITS 10u
+#define WEIR__SLAB_BITS  10u
+#define WEIR__HEAP_HOMES 64u
 #endif
+
+/* So many records fill three lines of 64 bytes, which have one home: whoever hits
+ * writes to the record of his block, and shall share its lines with nobody else. */
+#define WEIR__HOME_BITS 3u
 
 /* A 2 MiB stretch of addresses. An entry is 0, the id of a block that begins in the
  * page and is first in its chain, or with the top bit set a table's. */

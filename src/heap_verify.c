@@ -89,15 +89,20 @@ static void chunk_verify(const weir__heap *heap, const weir__chunk *chunk,
 static void records_verify(const weir__heap *heap, const heap_sum *sum)
 {
     size_t spares = 0, free_spares = 0;
-    for (uint32_t id = heap->spares; id != 0; spares++) {
-        const weir__heap_block *block = weir__heap_block_of(heap, id);
-        WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_SPARE,
-                   "a spare record stands for nothing");
-        id = weir__heap_link(block);
+    for (uint32_t home = 0; home < WEIR__HEAP_HOMES; home++) {
+        for (uint32_t id = heap->spares[home]; id != 0; spares++) {
+            const weir__heap_block *block = weir__heap_block_of(heap, id);
+            WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_SPARE,
+                       "a spare record stands for nothing");
+            WEIR_CHECK(id < heap->fresh && weir__heap_home_of(heap, id) == home,
+                       "a spare record is at home");
+            id = weir__heap_link(block);
+        }
     }
     for (uint32_t id = heap->free_spares; id != 0; free_spares++)
         id = weir__heap_free_at(heap, id)->left;
     size_t made = (size_t)heap->slab_count << WEIR__SLAB_BITS;
+    spares += made - heap->fresh - (made > 0 && heap->fresh == 0);
     size_t free_made = (size_t)heap->free_slab_count << WEIR__FREE_SLAB_BITS;
     WEIR_CHECK(spares == heap->spare_count && free_spares == heap->free_spare_count,
                "spare records are counted");

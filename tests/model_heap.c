@@ -262,6 +262,7 @@ static void do_allocate(model *m)
     weir__heap_hold(&m->heap, got);
     got = weir__heap_hand_out(&m->heap, (weir__heap_run){ got, got }, bytes, alignment,
                               mark, mark);
+    got = weir__heap_move_home(&m->heap, got, owner);
     weir__heap_forget_promise(&m->heap);
     must_be_out(m, got, base, bytes);
 }
@@ -298,6 +299,8 @@ static void do_allocate_run(model *m)
             break;
     }
     uint32_t block = weir__heap_hand_out(&m->heap, got, bytes, alignment, front, rest);
+    block = weir__heap_move_home(&m->heap, block,
+                                 weir__heap_owner_find(&m->heap, front.clock));
     weir__heap_forget_promise(&m->heap);
     must_be_out(m, block, base, bytes);
 }
