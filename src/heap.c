@@ -135,7 +135,8 @@ bool weir__heap_next_mark(const weir__heap *heap, uint32_t id, uint32_t *cursor,
         return false;
     const weir__heap_free *record = weir__heap_free_at(heap, at);
     *out = mark_of(heap, record);
-    *cursor = record->more != 0 ? record->more : UINT32_MAX;
+    bool has_more = weir__heap_state_of(block) != WEIR__HEAP_FREE && record->more != 0;
+    *cursor = has_more ? record->more : UINT32_MAX;
     return true;
 }
 
@@ -150,7 +151,8 @@ weir__mark weir__heap_mark(const weir__heap *heap, uint32_t id)
 bool weir__heap_has_more(const weir__heap *heap, uint32_t id)
 {
     const weir__heap_block *block = block_at(heap, id);
-    return weir__heap_state_of(block) != WEIR__HEAP_RETURNED &&
+    weir__heap_state state = weir__heap_state_of(block);
+    return (state == WEIR__HEAP_LIMBO || state == WEIR__HEAP_HELD) &&
            weir__heap_link(block) != 0 && weir__heap_free_of(heap, block)->more != 0;
 }
 
@@ -210,29 +212,32 @@ static uint32_t free_under(const weir__heap *heap, uint32_t id,
     return weir__heap_free_at(heap, record)->owner == owner->slot ? record : 0;
 }
 
-/* A held block takes over the bytes of the one behind it, which is in no bin and has no
- * free record any more. */
-static void absorb(weir__heap *heap, uint32_t id, uint32_t next)
+/* A held block takes over the bytes of the one behind it, which is in no bin and has
+ * no free record any more; `after` is behind that. */
+static void absorb(weir__heap *heap, uint32_t id, uint32_t next, uint32_t after)
 {
     weir__heap_block *block = block_at(heap, id);
     size_t bytes = weir__heap_bytes(block) + weir__heap_bytes(block_at(heap, next));
-    uint32_t after = behind(heap, next);
     weir__heap_map_remove(heap, next);
     block_at(heap, after)->before = id;
     weir__heap_set_grains(block, bytes);
     weir__heap_record_give_back(heap, next);
 }
 
-/* Merges a held block with its neighbours that are FREE under `owner`. *record is its
- * free record or 0, and *number its mark's number. Returns what it is part of then. */
-static uint32_t merge(weir__heap *heap, uint32_t id, const weir__heap_owner *owner,
-                      uint32_t *record, uint64_t *number)
+/* Merges a held block with its neighbours that are FREE under `owner`; `next` is behind
+ * it. *record is its free record or 0, and *number its mark's number. Returns what it
+ * is part of then. */
+static uint32_t merge(weir__heap *heap, uint32_t id, uint32_t next,
+                      const weir__heap_owner *owner, uint32_t *record,
+                      uint64_t *number)
 {
-    uint32_t next = behind(heap, id), theirs;
+    uint32_t theirs;
     if ((theirs = free_under(heap, next, owner)) != 0) {
+        uint32_t after = behind(heap, next);
         weir__heap_bins_remove(heap, next);
         raise_to(number, weir__heap_free_at(heap, theirs)->number);
-        absorb(heap, id, next);
+        absorb(heap, id, next, after);
+        next = after;
         if (*record != 0)
             weir__heap_free_give_back(heap, theirs);
         else
@@ -242,7 +247,7 @@ static uint32_t merge(weir__heap *heap, uint32_t id, const weir__heap_owner *own
     if ((theirs = free_under(heap, before, owner)) != 0) {
         weir__heap_bins_remove(heap, before);
         raise_to(number, weir__heap_free_at(heap, theirs)->number);
-        absorb(heap, before, id);
+        absorb(heap, before, id, next);
         if (*record != 0)
             weir__heap_free_give_back(heap, theirs);
         else
@@ -262,8 +267,8 @@ static void set_returned(weir__heap *heap, uint32_t id, const weir__heap_owner *
     heap->returned_blocks++;
 }
 
-/* `is_promised`: a record that is promised may be used. */
-static uint32_t release(weir__heap *heap, uint32_t id, weir__mark mark,
+/* `next` is behind it. `is_promised`: a record that is promised may be used. */
+static uint32_t release(weir__heap *heap, uint32_t id, uint32_t next, weir__mark mark,
                         bool is_promised)
 {
     weir__heap_block *block = block_at(heap, id);
@@ -276,7 +281,7 @@ static uint32_t release(weir__heap *heap, uint32_t id, weir__mark mark,
     uint32_t record = weir__heap_link(block);
     bool has_more = record != 0 && weir__heap_free_at(heap, record)->more != 0;
     if (!has_more) {
-        id = merge(heap, id, owner, &record, &mark.number);
+        id = merge(heap, id, next, owner, &record, &mark.number);
         block = block_at(heap, id);
         if (record == 0 && (is_promised || weir__heap_free_unpromised(heap) > 0))
             record = weir__heap_free_take(heap);
@@ -298,7 +303,7 @@ static uint32_t release(weir__heap *heap, uint32_t id, weir__mark mark,
 
 uint32_t weir__heap_release(weir__heap *heap, uint32_t id, weir__mark mark)
 {
-    return release(heap, id, mark, false);
+    return release(heap, id, behind(heap, id), mark, false);
 }
 
 void weir__heap_settle(weir__heap *heap)
@@ -321,9 +326,11 @@ void weir__heap_settle(weir__heap *heap)
 static void drop_record(weir__heap *heap, uint32_t id)
 {
     weir__heap_block *block = block_at(heap, id);
-    weir__heap_drop_marks(heap, id);
-    if (weir__heap_link(block) != 0)
-        weir__heap_free_give_back(heap, weir__heap_link(block));
+    if (weir__heap_link(block) == 0)
+        return;
+    if (weir__heap_has_more(heap, id))
+        weir__heap_drop_marks(heap, id);
+    weir__heap_free_give_back(heap, weir__heap_link(block));
     weir__heap_set_link(block, 0);
 }
 
@@ -355,9 +362,10 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
         WEIR_CHECK(weir__heap_state_at(heap, next) == WEIR__HEAP_HELD,
                    "who hands out holds all");
         drop_record(heap, next);
-        absorb(heap, id, next);
+        absorb(heap, id, next, behind(heap, next));
     }
-    weir__heap_drop_marks(heap, id);
+    if (weir__heap_has_more(heap, id))
+        weir__heap_drop_marks(heap, id);
 
     uintptr_t begin = weir__heap_base(block_at(heap, id));
     uintptr_t base = align_up(begin, alignment);
@@ -378,9 +386,9 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
     heap->taken_blocks++;
 
     if (in_front != 0)
-        (void)release(heap, in_front, front, true);
+        (void)release(heap, in_front, id, front, true);
     if (left != 0)
-        (void)release(heap, left, rest, true);
+        (void)release(heap, left, after, rest, true);
     return id;
 }
 

@@ -84,7 +84,8 @@ typedef struct weir__heap_free {
                              after. Spare: `left` is the next */
     uint64_t number;      /* with the owner's clock the mark */
     uint32_t owner;
-    uint32_t more;        /* a further record, whose mark counts as well */
+    uint32_t more;        /* LIMBO, HELD: a further record, whose mark counts as well.
+                             FREE: its priority in the bin */
 } weir__heap_free;
 
 typedef struct weir__heap_array weir__heap_array;

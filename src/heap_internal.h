@@ -111,8 +111,27 @@ bool weir__heap_owners_stock(weir__heap *heap);
 weir__heap_owner *weir__heap_owner_take(weir__heap *heap, uint64_t clock);
 size_t weir__heap_owner_bytes(const weir__heap *heap);
 /* Keeps count of what an owner has in the bins. */
-void weir__heap_owner_gains(weir__heap *heap, weir__heap_owner *owner, size_t bytes);
-void weir__heap_owner_loses(weir__heap *heap, weir__heap_owner *owner, size_t bytes);
+static inline void weir__heap_owner_gains(weir__heap *heap, weir__heap_owner *owner,
+                                          size_t bytes)
+{
+    if (owner->free_blocks++ == 0) {
+        heap->owning[owner->slot / 64] |= UINT64_C(1) << owner->slot % 64;
+        heap->owning_count++;
+    }
+    owner->free_bytes += bytes;
+    heap->free_blocks++;
+}
+
+static inline void weir__heap_owner_loses(weir__heap *heap, weir__heap_owner *owner,
+                                          size_t bytes)
+{
+    if (--owner->free_blocks == 0) {
+        heap->owning[owner->slot / 64] &= ~(UINT64_C(1) << owner->slot % 64);
+        heap->owning_count--;
+    }
+    owner->free_bytes -= bytes;
+    heap->free_blocks--;
+}
 
 /* ---- heap_map.c ---- */
 

@@ -62,7 +62,7 @@ static uint32_t slot_of(const weir__heap_index *index, uint64_t number)
     return slot;
 }
 
-static weir__heap_segment *segment_find(const weir__heap *heap, uint64_t number)
+static inline weir__heap_segment *segment_find(const weir__heap *heap, uint64_t number)
 {
     const weir__heap_index *index = index_of(heap);
     return index != NULL ? slot_load(index, slot_of(index, number)) : NULL;
@@ -366,8 +366,9 @@ uint32_t weir__heap_map_find(const weir__heap *heap, uintptr_t base, uint32_t be
     uint32_t id = entry_load(head_of(heap, entry_of(heap, base), base));
     while (id != 0) {
         const weir__heap_block *block = weir__heap_block_of(heap, id);
-        if (block->before == before && weir__heap_base(block) == base)
-            return id;
+        if (block->before == before &&
+            (before != 0 || weir__heap_base(block) == base))
+            return id; /* only one record has a given block before it */
         id = entry_load(&block->chain);
     }
     return 0;

@@ -118,6 +118,8 @@ static void name_owners(const weir__heap *heap, const weir__heap_block *block)
     uint32_t holder = (tag & WEIR__TAG_LOW_MASK) >> WEIR__HOLDER_SHIFT;
     switch (tag & WEIR__TAG_STATE_MASK) {
     case WEIR__HEAP_FREE:
+        heap->owners[weir__heap_free_of(heap, block)->owner]->is_named = true;
+        return;
     case WEIR__HEAP_LIMBO:
     case WEIR__HEAP_HELD:
         name_records(heap, weir__heap_link(block));
@@ -206,26 +208,6 @@ bool weir__heap_can_release(const weir__heap *heap, uint64_t clock)
 }
 
 /* ---- who has something ---- */
-
-void weir__heap_owner_gains(weir__heap *heap, weir__heap_owner *owner, size_t bytes)
-{
-    if (owner->free_blocks++ == 0) {
-        heap->owning[owner->slot / 64] |= UINT64_C(1) << owner->slot % 64;
-        heap->owning_count++;
-    }
-    owner->free_bytes += bytes;
-    heap->free_blocks++;
-}
-
-void weir__heap_owner_loses(weir__heap *heap, weir__heap_owner *owner, size_t bytes)
-{
-    if (--owner->free_blocks == 0) {
-        heap->owning[owner->slot / 64] &= ~(UINT64_C(1) << owner->slot % 64);
-        heap->owning_count--;
-    }
-    owner->free_bytes -= bytes;
-    heap->free_blocks--;
-}
 
 weir__heap_owner *weir__heap_next_owner(const weir__heap *heap, uint32_t *slot)
 {

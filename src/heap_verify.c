@@ -23,7 +23,7 @@ static void marks_verify(const weir__heap *heap, const weir__heap_block *block,
         const weir__heap_owner *owner = heap->owners[record->owner];
         WEIR_CHECK(!owner->is_spare && record->number <= owner->latest,
                    "a mark is of an owner, who knows the latest");
-        at = record->more;
+        at = state != WEIR__HEAP_FREE ? record->more : 0;
     }
     WEIR_CHECK(state != WEIR__HEAP_FREE || marks == 1, "what is free has one mark");
     WEIR_CHECK(state != WEIR__HEAP_LIMBO || marks > 1, "what is in limbo has several");
