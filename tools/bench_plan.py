@@ -47,7 +47,8 @@ RMM_OTHERS = ["RMM/" + name for name in [
     *("UVECTOR/" + count for count in ["10k", "100k", "1M", "10M", "100M", "1G"]),
     "CUDA_STREAM_POOL/pool", "CUDA_STREAM_POOL/new"]]
 
-QUICK = ["W1/4K", "W1/1Mx32", "W2/10k/1M", "W3", "W4", "W5/100", "W5/10k"]
+QUICK = ["W1/256", "W1/4K", "W1/1Mx32", "W2/10k/1M", "W3", "W4", "W4/ring", "W5/100",
+         "W5/1k", "W5/10k", "W5/10k/small"]
 
 
 def target_of(key):

@@ -28,13 +28,12 @@ class Bench:
         program, *options = bench_plan.PROGRAMS[allocator]
         return [os.path.join(self.folder, program), *arguments, *options]
 
-    def output(self, command, environment=None):
+    def output(self, command):
         """What it printed; "" and a failure on record if it failed."""
         words = " ".join([os.path.basename(command[0]), *command[1:]])
         try:
             ran = subprocess.run(command, stdin=subprocess.DEVNULL, text=True,
-                                 capture_output=True, timeout=LIMIT_S, check=False,
-                                 env=dict(os.environ, **(environment or {})))
+                                 capture_output=True, timeout=LIMIT_S, check=False)
         except subprocess.TimeoutExpired:
             self.fail(words, f"not done after {LIMIT_S} s")
             return ""
@@ -51,9 +50,9 @@ class Bench:
         self.failures.append(f"{what}: {why}")
         print(f"bench: {what}: {why}", file=sys.stderr)
 
-    def json(self, command, environment=None):
+    def json(self, command):
         """What it printed, or {}."""
-        text = self.output(command, environment)
+        text = self.output(command)
         return json.loads(text) if text else {}
 
     def measure(self, allocator, item):
