@@ -1,5 +1,5 @@
 /* allocator_weir.c - Weir as its users have it: libweir.so through its public calls,
- * all checks on, over an emulated device whose calls cost nothing. */
+ * all checks on; over an emulated device whose calls cost nothing, or the one named. */
 #include "allocator.h"
 
 #include <stdio.h>
@@ -58,6 +58,15 @@ weir_status open_no_work_device(size_t memory_bytes, weir_device **out)
     return weir_device_open("emulated", &options, out);
 }
 
+static weir_status open_device(const allocator_options *options)
+{
+    size_t bytes = options->memory_bytes == 0 ? DEVICE_BYTES : options->memory_bytes;
+
+    if (options->device != NULL)
+        return weir_device_open(options->device, NULL, &device);
+    return open_no_work_device(bytes, &device);
+}
+
 static weir_status make_stream(weir_stream *out)
 {
     if (streams_are_unknown)
@@ -69,10 +78,8 @@ bool allocator_open(const allocator_options *options)
 {
     const char *spec = options->spec == NULL ? DEFAULT_SPEC : options->spec;
 
-    size_t memory = options->memory_bytes;
-
     streams_are_unknown = options->unknown;
-    if (open_no_work_device(memory == 0 ? DEVICE_BYTES : memory, &device) != WEIR_OK)
+    if (open_device(options) != WEIR_OK)
         return say_failed("no device");
     if (weir_resource_open(device, spec, &resource) != WEIR_OK)
         return say_failed(spec);

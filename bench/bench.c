@@ -11,6 +11,7 @@
  *                     {"units": how many that were}
  *     --spec TEXT     for Weir: resources to build; default "pool/device"
  *     --memory BYTES  for Weir: of the emulated device; default 64 GiB
+ *     --device NAME   for Weir: the device; default an emulated one, without work
  *     --unknown       for Weir: streams that it is not told of
  *
  * Prints Google Benchmark's JSON; a unit is what the case says, mostly a pair. A second
@@ -199,6 +200,8 @@ static bool read_option(const char *option, const char *value, bench_options *ou
         out->script = value;
     } else if (strcmp(option, "--spec") == 0) {
         out->allocator.spec = value;
+    } else if (strcmp(option, "--device") == 0) {
+        out->allocator.device = value;
     } else if (strcmp(option, "--batches") == 0) {
         return read_count(value, SIZE_MAX, &out->batches);
     } else if (strcmp(option, "--memory") == 0) {

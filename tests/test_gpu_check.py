@@ -17,6 +17,7 @@ import unittest
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(TOP, "tools"))
 import gpu_check_machine as machine_of
+import gpu_check_pairs as pairs_of
 import gpu_check_peers as peers_of
 import gpu_check_report as report_of
 import gpu_check_run as run_of
@@ -347,6 +348,15 @@ class Runs(unittest.TestCase):
         self.assertEqual(states["no allocator"], "passed")
         self.assertEqual(states["weir async"], "failed")
 
+    @unittest.skipUnless(HAS_STAND_IN, "no stand-in for CUDA here")
+    def test_pairs_are_timed_on_weir_and_on_cuda(self):
+        steps = self.check("--only", "pairs")["pairs"]["steps"]
+        self.assertEqual(len(steps), len(pairs_of.CASES) * len(pairs_of.ALLOCATORS))
+        self.assertEqual({step["state"] for step in steps}, {"passed"})
+        self.assertTrue(all(step["ns_per_pair"] > 0 for step in steps))
+        steps = {step["step"]: step for step in steps}
+        self.assertGreater(steps["W4: weir pool/device"]["stream_wait_event"], 0)
+
     def test_what_hangs_costs_no_more_than_the_deadline(self):
         build = self.planted("sleep 100")
         stages = self.check("--only", "replays", "peers", "--deadline", "12",
@@ -356,8 +366,9 @@ class Runs(unittest.TestCase):
 
     def test_what_is_not_built_is_named(self):
         build = os.path.join(self.folder.name, "nothing")
-        stages = self.check("--only", "facts", "costs", "replays", build=build)
-        for name in ("facts", "costs", "replays"):
+        stages = self.check("--only", "facts", "costs", "replays", "pairs",
+                            build=build)
+        for name in ("facts", "costs", "replays", "pairs"):
             self.assertEqual(stages[name]["state"], "not there")
         self.assertIn("cuda_facts", stages["facts"]["steps"][0]["words"])
 

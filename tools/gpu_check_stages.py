@@ -12,6 +12,7 @@ import shutil
 import sys
 import xml.etree.ElementTree
 
+import gpu_check_pairs
 import gpu_check_report as report
 from gpu_check_machine import python_has
 from gpu_check_report import FAILED, NO_TIME, NOT_THERE, PASSED, REFUSED, Step
@@ -42,7 +43,8 @@ class Check:
         self.targets = [["library and command", "weir_tool",
                          "stand_in" if self.stand_in else "weir_cuda"],
                         ["measuring", "cuda_costs" + self.suffix,
-                         "cuda_facts" + self.suffix]]
+                         "cuda_facts" + self.suffix, "pairs_cuda" + self.suffix,
+                         "pairs_weir"]]
         self.work = arguments.work
 
     def program(self, name):
@@ -395,4 +397,5 @@ def recordings(check, stage):
 # first.
 STAGES = [("build", 10, build), ("suites", 10, suites), ("facts", 5, facts),
           ("costs", 10, costs), ("replays", 10, replays), ("sanitizer", 20, sanitizer),
-          ("recordings", 20, recordings), ("peers", 20, peers)]
+          ("recordings", 20, recordings), ("peers", 20, peers),
+          ("pairs", 20, gpu_check_pairs.pairs)]
