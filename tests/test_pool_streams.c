@@ -306,6 +306,43 @@ static void a_block_freed_behind_points_waits_for_all(void **state)
     close_scene(&it);
 }
 
+/* Free memory of more streams than a search looks at one by one goes to all, but
+ * only what is known to be done. */
+static void what_many_streams_left_is_gathered_when_it_is_done(void **state)
+{
+    (void)state;
+    enum { MANY = 8 };
+    pool_scene it = open_scene(1, 0, MANY * MIB, MIB);
+    weir_stream many[MANY];
+    uint64_t gates[MANY];
+    void *blocks[MANY];
+    for (int i = 0; i < MANY; i++) {
+        many[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+        blocks[i] = take(it.pool, many[i], MIB);
+    }
+    for (int i = 0; i < MANY; i++) {
+        must_ok(weir_emulated_stall(it.device, many[i], &gates[i]));
+        stamp(it.device, many[i], blocks[i], MIB, 1);
+        give(it.pool, many[i], blocks[i], MIB);
+    }
+    uint64_t before = waits(&it);
+    void *a = take_on(&it, 0, MIB);
+    must_equal(waits(&it), before + 1);
+    for (int i = 0; i < MANY; i++) {
+        open_gate(&it, gates[i]);
+        must_ok(weir_stream_sync(it.device, many[i]));
+    }
+    void *b = take_on(&it, 1, MIB);
+    void *c = take_on(&it, 2, MIB);
+    must_equal(waits(&it), before + 1);
+    give_on(&it, 0, a, MIB);
+    give_on(&it, 1, b, MIB);
+    give_on(&it, 2, c, MIB);
+    for (int i = 0; i < MANY; i++)
+        end_stream(it.device, many[i]);
+    close_scene(&it);
+}
+
 /* Points that become done while the block waits in limbo are dropped one by one; the
  * block merges with its neighbours again, and can be trimmed. */
 static void what_is_in_limbo_settles(void **state)
@@ -512,6 +549,7 @@ int main(void)
         cmocka_unit_test(what_is_refused_waits_for_nothing),
         cmocka_unit_test(a_fresh_chunk_belongs_to_who_drew_it),
         cmocka_unit_test(a_block_freed_behind_points_waits_for_all),
+        cmocka_unit_test(what_many_streams_left_is_gathered_when_it_is_done),
         cmocka_unit_test(what_is_in_limbo_settles),
         cmocka_unit_test(without_records_a_block_is_set_aside),
         cmocka_unit_test(what_a_capture_has_is_its_own),
