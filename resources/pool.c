@@ -5,9 +5,14 @@
  * so whoever takes it knows what to wait for.
  *
  * The way of a request:
- *     hit    a best fit under the stream's own clock: one short lock, no device call
+ *     cache  what the calling thread keeps of that stream (pool_hit.c): no lock; or,
+ *            under one short lock, a magazine of the depot or a best fit of the heap
+ *     heap   a best fit under the stream's own clock: one short lock, no device call
  *     miss   one thread at a time, in pool_miss.c: known or asked to be done, the rest
- *            of the initial size, waiting for other streams, growth
+ *            of the initial size, waiting for other streams, what others keep, growth
+ * This file begins behind the cache, where streams that Weir does not know, aligned
+ * requests and captures go at once.
+ *
  * A miss takes blocks out of the heap while it waits or asks. A thread that finds
  * nothing because of that becomes a miss itself, waits for the first to be through,
  * and looks again: nobody is refused for what is only on its way.
@@ -15,22 +20,15 @@
  * A free takes its mark before the block is free for anybody to see, and without the
  * lock, for that may record an event. Until then the block is neither out nor free:
  * a second free of it that races with the first is found.
- *
- * Who keeps whom alive: the weir_resource around the pool holds upstream and device. It
- * leaves it to the pool to count the blocks that are out, which happens under its lock
- * anyway: the last unref, or after it the last block that comes back, ends both.
- * A chunk's record belongs to the pool, from drawing it to giving it back.
  */
 #include "weir/pool.h"
 
 #include "device/device.h"
 #include "internal.h"
+#include "pool_hit.h"
 #include "pool_internal.h"
+#include "pool_seats.h"
 #include "resource_internal.h"
-
-/* Any alignment costs the pool at most that many bytes in front of a block, which stay
- * free; a page of the device's is the most that anything asks for. */
-#define POOL_MAX_ALIGNMENT ((size_t)2 << 20)
 
 /* ---- allocation ---- */
 
@@ -46,34 +44,29 @@ bool weir__pool_may_take(const weir__request *request, uint32_t block)
     return true;
 }
 
-static void count_out(weir_resource_statistics *counts, size_t bytes)
-{
-    counts->allocations++;
-    counts->out_blocks++;
-    counts->out_bytes += bytes;
-    if (counts->peak_out_bytes < counts->out_bytes)
-        counts->peak_out_bytes = counts->out_bytes;
-}
-
-/* The ledger's name for what marks that were dropped stand for. */
-static uint64_t dropped_key(const weir__pool *self)
-{
-    return (uint64_t)(uintptr_t)self;
-}
-
 void weir__pool_note_dropped_locked(weir__pool *self)
 {
     const weir__device_ops *ops = self->device->ops;
     self->has_dropped = true;
     if (ops->note_done != NULL)
-        ops->note_done(self->device->self, dropped_key(self), NULL);
+        ops->note_done(self->device->self, weir__pool_dropped_key(self), NULL);
 }
 
 void weir__pool_learn_dropped_locked(weir__pool *self)
 {
     const weir__device_ops *ops = self->device->ops;
     if (self->has_dropped && ops->note_learn != NULL)
-        ops->note_learn(self->device->self, dropped_key(self));
+        ops->note_learn(self->device->self, weir__pool_dropped_key(self));
+}
+
+void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *block)
+{
+    uint32_t tag = weir__heap_out_tag(request->asked_bytes, request->asked_alignment);
+    if (request->owner->kind == WEIR__POOL_CAPTURE)
+        tag |= WEIR__TAG_CAPTURED;
+    weir__link_set(block, request->owner->slot);
+    weir__heap_set_tag(block, tag);
+    weir__pool_learn_dropped_locked(request->pool);
 }
 
 weir__mark weir__pool_owned_mark(const weir__pool *self, weir__mark mark)
@@ -93,14 +86,7 @@ uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
     uint32_t id = weir__heap_hand_out(&self->heap, run, request->bytes,
                                       request->alignment, front, rest);
     id = weir__heap_move_home(&self->heap, id, request->owner);
-    weir__heap_block *block = weir__heap_block_of(&self->heap, id);
-    uint32_t tag = weir__heap_out_tag(request->asked_bytes, request->asked_alignment);
-    if (request->owner->kind == WEIR__POOL_CAPTURE)
-        tag |= WEIR__TAG_CAPTURED;
-    weir__heap_set_tag(block, tag);
-    atomic_store_explicit(&block->link, request->owner->slot, memory_order_relaxed);
-    weir__pool_learn_dropped_locked(self);
-    count_out(&self->counts, request->asked_bytes);
+    weir__pool_mark_out_locked(request, weir__heap_block_of(&self->heap, id));
     return id;
 }
 
@@ -175,10 +161,9 @@ static bool promise_locked(weir__request *request) WEIR_REQUIRES(request->pool->
     return promised;
 }
 
-static weir_status pool_allocate(void *context, weir_stream stream,
-                                 size_t bytes, size_t alignment, void **out)
+weir_status weir__pool_allocate_slowly(weir__pool *self, weir_stream stream,
+                                       size_t bytes, size_t alignment, void **out)
 {
-    weir__pool *self = context;
     weir__request request = {
         .pool = self,
         .stream = stream,
@@ -194,6 +179,7 @@ static weir_status pool_allocate(void *context, weir_stream stream,
     weir_status status = weir__order_clock(self->order, stream, &request.clock);
     if (status != WEIR_OK)
         return refuse(&request, status);
+    weir__pool_take_seat(self, weir__stream_of(stream));
 
     uint32_t block = 0;
     weir__mutex_lock(&self->lock);
@@ -219,6 +205,7 @@ static weir_status pool_allocate(void *context, weir_stream stream,
         if (block == 0)
             return refuse(&request, status);
     }
+    weir__pool_count_out(self, bytes);
     *out = (void *)base;
     return WEIR_OK;
 }
@@ -307,22 +294,31 @@ static void tell_slip(slip wrong, const void *ptr, size_t bytes, size_t alignmen
         weir__misuse(wrong.kind, ptr, bytes, "pool: %p was never allocated here", ptr);
 }
 
-/* True if that was the last block of a pool that nobody refers to any more: the caller
- * ends it. Else another thread may end it as soon as the lock is given back. */
-static bool finish_return_locked(weir__pool *self, returning it, weir__mark mark)
-    WEIR_REQUIRES(self->lock)
+void weir__pool_release_locked(weir__pool *self, uint32_t block, weir__mark mark)
 {
-    self->counts.deallocations++;
-    self->counts.out_blocks--;
-    self->counts.out_bytes -= it.asked_bytes;
-    (void)weir__heap_release(&self->heap, it.block, weir__pool_owned_mark(self, mark));
-    return self->closing && self->counts.out_blocks == 0;
+    (void)weir__heap_release(&self->heap, block, weir__pool_owned_mark(self, mark));
 }
 
-static bool pool_deallocate(void *context, weir_stream stream,
-                            void *ptr, size_t bytes, size_t alignment)
+/* True if that was the last block of a pool that nobody refers to any more: the caller
+ * ends it. Else another thread may end it as soon as the lock is given back. */
+static bool finish_return_locked(weir__pool *self, uint32_t block, weir__mark mark)
+    WEIR_REQUIRES(self->lock)
 {
-    weir__pool *self = context;
+    weir__pool_release_locked(self, block, mark);
+    return self->closing && self->heap.taken_blocks == 0;
+}
+
+void weir__pool_drain_locked(weir__pool *self)
+{
+    weir__magazine magazine =
+        weir__depot_take(&self->depot, weir__depot_oldest(&self->depot));
+    weir__block_list list = { .head = magazine.head, .count = WEIR__MAGAZINE };
+    weir__pool_settle_locked(self, &list, magazine.mark);
+}
+
+bool weir__pool_deallocate_slowly(weir__pool *self, weir_stream stream,
+                                  void *ptr, size_t bytes, size_t alignment)
+{
     slip wrong;
     returning it = begin_return(self, ptr, bytes, alignment, &wrong);
     if (it.block == 0) {
@@ -331,12 +327,13 @@ static bool pool_deallocate(void *context, weir_stream stream,
     }
     weir__mark mark = weir__order_free_mark(self->order, stream, it.birth);
 
+    weir__pool_count_back(self, bytes);
     weir__mutex_lock(&self->lock);
     /* The ledger hears of what users give back; what a resource above does may rest on
      * what this thread knows, and the stream does not. */
     if (weir__thread_self()->depth > 1)
         weir__pool_note_dropped_locked(self);
-    bool is_over = finish_return_locked(self, it, mark);
+    bool is_over = finish_return_locked(self, it.block, mark);
     weir__mutex_unlock(&self->lock);
     if (is_over)
         weir__resource_ended(self->mr);
@@ -382,7 +379,7 @@ static weir__mark mark_behind_locked(weir__pool *self, uint32_t block,
     return mark;
 }
 
-static bool pool_deallocate_after(void *context, void *ptr, size_t bytes,
+bool weir__pool_deallocate_after(void *context, void *ptr, size_t bytes,
                                   size_t alignment, const weir_point *points,
                                   size_t count)
 {
@@ -396,12 +393,13 @@ static bool pool_deallocate_after(void *context, void *ptr, size_t bytes,
     weir__mark birth = { it.birth, 0 };
     bool is_captured = weir__order_is_captured(self->order, birth);
 
+    weir__pool_count_back(self, bytes);
     weir__mutex_lock(&self->lock);
     weir__mark mark = is_captured
                           ? weir__order_capture_mark(self->order, birth.clock,
                                                      count == 0)
                           : mark_behind_locked(self, it.block, points, count);
-    bool is_over = finish_return_locked(self, it, mark);
+    bool is_over = finish_return_locked(self, it.block, mark);
     weir__mutex_unlock(&self->lock);
     if (is_over)
         weir__resource_ended(self->mr);
@@ -410,7 +408,7 @@ static bool pool_deallocate_after(void *context, void *ptr, size_t bytes,
 
 /* ---- questions ---- */
 
-static weir_status pool_find(void *context, const void *ptr, weir_block *out)
+weir_status weir__pool_find(void *context, const void *ptr, weir_block *out)
 {
     weir__pool *self = context;
     weir__mutex_lock(&self->lock);
@@ -428,173 +426,4 @@ static weir_status pool_find(void *context, const void *ptr, weir_block *out)
         return weir__fail(WEIR_NOT_FOUND, "pool: no block that is out begins at %p",
                           ptr);
     return WEIR_OK;
-}
-
-static void pool_statistics(void *context, weir_resource_statistics *out)
-{
-    weir__pool *self = context;
-    weir__mutex_lock(&self->lock);
-    const weir__heap *heap = &self->heap;
-    *out = self->counts;
-    out->struct_size = sizeof *out;
-    out->held_bytes = self->held_bytes;
-    out->free_bytes = heap->bytes - heap->taken_bytes;
-    out->free_blocks =
-        heap->free_blocks + heap->limbo_blocks + heap->returned_blocks;
-    out->largest_free_bytes = weir__heap_largest_free(heap);
-    out->set_aside_bytes = weir__heap_owner_at(heap, WEIR__OWNER_ASIDE)->free_bytes;
-    weir__mutex_unlock(&self->lock);
-}
-
-static void pool_properties(void *context, weir_resource_properties *out)
-{
-    (void)context;
-    out->max_alignment = POOL_MAX_ALIGNMENT;
-    out->can_trim = true;
-    out->usable_at_once = false;
-}
-
-static weir_resource *pool_upstream(void *context)
-{
-    return ((weir__pool *)context)->upstream;
-}
-
-static size_t pool_trim_sync(void *context, size_t keep_bytes)
-{
-    weir__pool *self = context;
-    weir__mutex_lock(&self->miss);
-    size_t bytes = weir__pool_trim_sync(self, keep_bytes);
-    weir__mutex_unlock(&self->miss);
-    /* A leaf keeps what it is given until somebody asks for it. */
-    (void)weir_resource_trim_sync(self->upstream, keep_bytes);
-    return bytes;
-}
-
-/* ---- beginning and end ---- */
-
-static void pool_free(weir__pool *self)
-{
-    const weir__device_ops *ops = self->device->ops;
-    if (self->has_dropped && ops->note_forget != NULL)
-        ops->note_forget(self->device->self, dropped_key(self));
-    weir__heap_close(&self->heap);
-    weir__mutex_destroy(&self->miss);
-    weir__mutex_destroy(&self->lock);
-    weir__host_free(self);
-}
-
-/* The last unref. What is on its way back counts as out until it is back. */
-static bool pool_close(void *context)
-{
-    weir__pool *self = context;
-    weir__mutex_lock(&self->lock);
-    self->closing = true;
-    bool is_over = self->counts.out_blocks == 0;
-    weir__mutex_unlock(&self->lock);
-    return is_over;
-}
-
-static void pool_destroy(void *context)
-{
-    weir__pool *self = context;
-    WEIR_CHECK(self->heap.taken_blocks == 0, "memory is still out");
-    size_t leaked_bytes = weir__pool_give_back_all(self);
-    if (leaked_bytes > 0)
-        (void)weir__fail(WEIR_DEVICE_ERROR,
-                         "pool: %zu bytes did not go back upstream: too many streams "
-                         "may still use them",
-                         leaked_bytes);
-    pool_free(self);
-}
-
-static const weir_resource_ops pool_ops = {
-    .struct_size = sizeof(weir_resource_ops),
-    .name = "pool",
-    .allocate = pool_allocate,
-    .deallocate = pool_deallocate,
-    .destroy = pool_destroy,
-    .trim_sync = pool_trim_sync,
-    .upstream = pool_upstream,
-    .properties = pool_properties,
-    .statistics = pool_statistics,
-    .find = pool_find,
-    .deallocate_after = pool_deallocate_after,
-};
-
-static const weir__counting pool_counting = { .close = pool_close };
-
-static weir_status options_read(const weir_pool_options *from, weir_pool_options *out)
-{
-    weir_status status =
-        weir__read_options(from, out, sizeof *out, "the options of a pool");
-    if (status != WEIR_OK)
-        return status;
-    out->struct_size = sizeof *out;
-    if (out->limit_bytes == 0)
-        out->limit_bytes = SIZE_MAX;
-    if (out->limit_bytes < out->initial_bytes)
-        return weir__fail(WEIR_INVALID_ARGUMENT,
-                          "the limit of a pool is %zu bytes, below its initial size of "
-                          "%zu",
-                          out->limit_bytes, out->initial_bytes);
-    return WEIR_OK;
-}
-
-weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *options,
-                             weir_resource **out)
-{
-    if (out == NULL)
-        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
-    *out = NULL;
-    weir_status status = weir__enter();
-    if (status != WEIR_OK)
-        return status;
-    if (upstream == NULL)
-        return weir__fail(WEIR_INVALID_ARGUMENT, "the upstream of a pool is null");
-    weir_pool_options in_force;
-    status = options_read(options, &in_force);
-    if (status != WEIR_OK)
-        return status;
-    weir_resource_properties up = { .struct_size = sizeof up };
-    status = weir_resource_get_properties(upstream, &up);
-    if (status != WEIR_OK)
-        return status;
-
-    weir__pool *self = weir__host_alloc(sizeof *self);
-    if (self == NULL)
-        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
-    *self = (weir__pool){ .upstream = upstream,
-                          .device = up.device,
-                          .order = up.device->order,
-                          .options = in_force,
-                          .up = up };
-    weir__mutex_init(&self->miss, WEIR__RANK_MISS);
-    weir__mutex_init(&self->lock, WEIR__RANK_RESOURCE);
-    if (!weir__heap_init(&self->heap)) {
-        weir__mutex_destroy(&self->miss);
-        weir__mutex_destroy(&self->lock);
-        weir__host_free(self);
-        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
-    }
-
-    status = weir__resource_create_counting(&pool_ops, &pool_counting, self, out);
-    if (status != WEIR_OK)
-        pool_free(self);
-    else
-        self->mr = *out;
-    return status;
-}
-
-weir_status weir_pool_get_options(weir_resource *mr, weir_pool_options *out)
-{
-    const weir_pool_options none = { .struct_size = sizeof none };
-    weir_status status = weir__fill_out(out, &none, sizeof none);
-    if (status == WEIR_OK)
-        status = weir__enter();
-    if (status != WEIR_OK)
-        return status;
-    const weir__pool *self = weir__resource_self(mr, &pool_ops);
-    if (self == NULL)
-        return weir__fail(WEIR_INVALID_ARGUMENT, "the resource is no pool");
-    return weir__fill_out(out, &self->options, sizeof self->options);
 }

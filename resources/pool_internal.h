@@ -5,6 +5,7 @@
 #define WEIR_POOL_INTERNAL_H
 
 #include "heap.h"
+#include "pool_depot.h"
 #include "stream_order.h"
 #include "sync.h"
 #include "weir/pool.h"
@@ -31,8 +32,20 @@ typedef struct weir__pool {
     bool has_dropped;            /* marks that a thread knew to be done: the ledger has
                                     what it knew, for all who take memory here */
     size_t tidy_at;              /* so many owners of free memory are worth a look */
-    weir_resource_statistics counts; /* out_blocks: also those on their way back */
+    weir__depot depot;
+    weir_resource_statistics counts; /* but what is in the seats' tallies */
     bool closing;                /* the last unref was */
+
+    /* Guards the list of seats; held while their gates are closed. Rank seats. */
+    weir__mutex seats_lock;
+    weir__seat *seats;
+    uint32_t seat_number;        /* the last that was given */
+    bool no_more_seats;          /* the pool is about to end */
+    weir__order_listener listener;
+    /* Set once, when it is made: */
+    size_t cache_bytes;          /* most in a cache, or in the depot */
+    size_t gate_bytes;           /* the largest request that looks there; 0: none */
+    bool listens;                /* the ledger hears what threads know to be done */
 } weir__pool;
 
 /* What the pool notes in an owner's `kind`, once it has looked: whether its clock is a
@@ -73,10 +86,21 @@ uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
                                     weir__mark front, weir__mark rest)
     WEIR_REQUIRES(request->pool->lock);
 
+/* A block that nobody else knows of is the request's. */
+void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *block)
+    WEIR_REQUIRES(request->pool->lock);
+
 /* Finds the owner of the request's clock, which stays while the lock is held. False: no
  * host memory. */
 bool weir__pool_meet_owner_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock);
+
+/* A HELD or CACHED block becomes free behind `mark`. */
+void weir__pool_release_locked(weir__pool *pool, uint32_t block, weir__mark mark)
+    WEIR_REQUIRES(pool->lock);
+
+/* The oldest magazine of the depot, which has one, goes to the heap. */
+void weir__pool_drain_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 
 /* The best fit of the stream's own memory, or 0. */
 uint32_t weir__pool_take_own_locked(weir__request *request)
@@ -84,6 +108,14 @@ uint32_t weir__pool_take_own_locked(weir__request *request)
 
 /* Whether the request's stream may take a block, as far as is known. */
 bool weir__pool_may_take(const weir__request *request, uint32_t block);
+
+weir_status weir__pool_find(void *pool, const void *ptr, weir_block *out);
+
+/* The ledger's name for what marks that were dropped stand for. */
+static inline uint64_t weir__pool_dropped_key(const weir__pool *pool)
+{
+    return (uint64_t)(uintptr_t)pool;
+}
 
 /* Tells the ledger that memory becomes free without a mark, for the calling thread
  * knows that to be done: from now on, who is handed memory learns what this thread

@@ -2,7 +2,8 @@
  *
  * In this order: what the stream may take as far as is known; what turns out to be
  * done when asked for; what is left of the initial size; other streams' memory, for
- * which this one is made to wait; growth; growth once more after a flush. All of it
+ * which this one is made to wait, magazines of the depot first; all of it once more
+ * with what was in caches; growth; growth once more after a flush. All of it
  * with the lock `miss` held, and the pool's own lock only in between the calls.
  *
  * What is taken apart is left as it was: a remainder keeps the mark of its own last
@@ -14,7 +15,9 @@
  */
 #include "device/device.h"
 #include "internal.h"
+#include "pool_hit.h"
 #include "pool_internal.h"
+#include "pool_seats.h"
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define POOL_OWNERS_MOST 4u
@@ -366,6 +369,104 @@ static uint32_t take_others_locked(weir__request *request)
     return 0;
 }
 
+/* ---- magazines of the depot ---- */
+
+static bool mark_is_known(const weir__request *request, weir__mark mark)
+{
+    return mark.clock == request->clock ||
+           weir__order_may_take(request->pool->order, request->clock, mark);
+}
+
+static bool mark_can_wait(const weir__request *request, weir__mark mark)
+{
+    return !is_barred(request, mark.clock) &&
+           weir__order_can_wait(request->pool->order, request->clock, mark);
+}
+
+/* Takes the oldest magazine of the request's size that `passes`; false: none. */
+static bool take_magazine(const weir__request *request,
+                          bool (*passes)(const weir__request *, weir__mark),
+                          weir__magazine *out)
+{
+    weir__pool *self = request->pool;
+    uint32_t grains = (uint32_t)(request->bytes >> WEIR__HEAP_GRAIN_BITS);
+    const weir__magazine *magazine = NULL;
+    if (request->alignment > WEIR__HEAP_GRAIN || grains > WEIR__CACHED_GRAINS)
+        return false;
+    weir__mutex_lock(&self->lock);
+    do
+        magazine = weir__depot_next(&self->depot, grains, magazine);
+    while (magazine != NULL && !passes(request, magazine->mark));
+    if (magazine != NULL)
+        *out = weir__depot_take(&self->depot, magazine);
+    weir__mutex_unlock(&self->lock);
+    return magazine != NULL;
+}
+
+/* The rest of a magazine, whose first block the request gets. False: the thread has no
+ * cache for the stream, or a flusher has it. */
+static bool keep_rest(const weir__request *request, const weir__magazine *magazine,
+                      uint32_t rest)
+{
+    weir__pool *self = request->pool;
+    weir__seat *seat = weir__seat_here(self);
+    if (seat == NULL || !weir__gate_enter(&seat->gate))
+        return false;
+    weir__cache *cache = weir__cache_find(seat, weir__stream_of(request->stream));
+    bool kept = cache != NULL && cache->clock == request->clock &&
+                weir__cache_load(self, cache, magazine, rest, WEIR__MAGAZINE - 1);
+    weir__gate_leave(&seat->gate);
+    return kept;
+}
+
+/* Serves the request from a magazine that its stream may use. */
+static uint32_t serve_from(weir__request *request, const weir__magazine *magazine)
+{
+    weir__pool *self = request->pool;
+    weir__heap_block *block = weir__heap_at(&self->heap.view, magazine->head);
+    uint32_t rest = weir__link_of(block);
+    bool kept = keep_rest(request, magazine, rest);
+    weir__mark mark = WEIR__MARK_DONE;
+    if (!kept)
+        mark = weir__order_free_mark(self->order, request->stream, request->clock);
+
+    weir__mutex_lock(&self->lock);
+    weir__block_list list = { .head = rest, .count = WEIR__MAGAZINE - 1 };
+    if (!kept)
+        weir__pool_settle_locked(self, &list, mark);
+    weir__pool_mark_out_locked(request, block);
+    weir__mutex_unlock(&self->lock);
+    return magazine->head;
+}
+
+static uint32_t look_at_known_magazines(weir__request *request)
+{
+    weir__magazine magazine;
+    return take_magazine(request, mark_is_known, &magazine)
+               ? serve_from(request, &magazine)
+               : 0;
+}
+
+/* One event and one wait for all of a magazine. */
+static uint32_t look_at_magazines(weir__request *request)
+{
+    weir__pool *self = request->pool;
+    weir__magazine magazine;
+    while (request->barred_count < WEIR__POOL_BARRED &&
+           take_magazine(request, mark_can_wait, &magazine)) {
+        weir_status status = weir__order_wait(self->order, request->clock,
+                                              request->stream, magazine.mark);
+        if (status == WEIR_OK)
+            return serve_from(request, &magazine);
+        bar(request, magazine.mark.clock, status);
+        weir__mutex_lock(&self->lock);
+        weir__block_list list = { .head = magazine.head, .count = WEIR__MAGAZINE };
+        weir__pool_settle_locked(self, &list, magazine.mark);
+        weir__mutex_unlock(&self->lock);
+    }
+    return 0;
+}
+
 /* ---- the whole way ---- */
 
 static uint32_t look_around(weir__request *request)
@@ -398,9 +499,18 @@ static weir_status miss(weir__request *request, uint32_t *out)
     weir_status status = WEIR_OK;
     *out = look_around(request);
     if (*out == 0)
+        *out = look_at_known_magazines(request);
+    if (*out == 0)
         status = weir__pool_draw_initial(request, out);
     if (*out == 0 && status == WEIR_OK)
+        *out = look_at_magazines(request);
+    if (*out == 0 && status == WEIR_OK)
         *out = look_at_others(request);
+    if (*out == 0 && status == WEIR_OK && weir__pool_flush_caches(request->pool)) {
+        *out = look_around(request);
+        if (*out == 0)
+            *out = look_at_others(request);
+    }
     if (*out == 0 && status == WEIR_OK)
         status = weir__pool_grow(request, out);
     if (*out == 0 && status == WEIR_OK && weir__pool_flush(request))

@@ -137,6 +137,24 @@ static inline uint64_t clock_tick(weir__clock *clock)
     return number;
 }
 
+/* The number up to which everything freed so far is marked, a wait for which begins
+ * now: also what was freed without the order (weir__order_steady). Under the lock. */
+static inline uint64_t clock_all_freed(weir__clock *clock)
+{
+    if (clock_is_transient(clock) || clock->retired ||
+        clock->kind == WEIR__CLOCK_CAPTURE)
+        return clock->counter;
+    return clock_tick(clock);
+}
+
+/* Somebody asks for mark `number`: if it was used without the order, as the one that
+ * comes next, it is taken now. Under the lock. */
+static inline void clock_reach(weir__clock *clock, uint64_t number)
+{
+    if (clock->counter < number && !clock->retired)
+        (void)clock_tick(clock);
+}
+
 /* ---- clocks ---- */
 
 /* Makes sure of a spare clock and enough spare covers. To be called without the lock.

@@ -84,6 +84,7 @@ typedef struct weir__thread {
     struct weir__error_record *error;  /* what weir_last_error() reads, or null */
     struct weir__baton *baton;         /* the run it takes part in, or null */
     struct weir__thread_caches *caches; /* memory that it keeps, or null */
+    struct weir__seat *seat;           /* of `caches`, that it used last; or null */
     uint32_t baton_seat;               /* its place there */
     uint32_t depth;                    /* nested weir_allocate / weir_deallocate */
     int32_t bare_status;               /* the last error, if `error` is null */

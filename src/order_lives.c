@@ -43,10 +43,10 @@ weir_status weir__order_stream_sync(weir__order *order, weir_stream stream)
 {
     stream = weir__stream_of(stream);
     weir__mutex_lock(&order->lock);
-    const weir__clock *clock = weir__find_stream(order, stream);
+    weir__clock *clock = weir__find_stream(order, stream);
     weir__mark before = { 0, 0 };
     if (clock != NULL)
-        before = (weir__mark){ clock->id, clock->counter };
+        before = (weir__mark){ clock->id, clock_all_freed(clock) };
     weir__mutex_unlock(&order->lock);
 
     weir_status status = weir__order_may_sync(order, stream);
@@ -66,9 +66,9 @@ static size_t sample_all(weir__order *order, weir__mark *marks, size_t capacity)
 {
     size_t count = 0;
     for (uint32_t i = 0; i < CLOCK_BUCKETS; i++) {
-        for (const weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id) {
+        for (weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id) {
             if (c->kind != WEIR__CLOCK_CAPTURE && count < capacity)
-                marks[count++] = (weir__mark){ c->id, c->counter };
+                marks[count++] = (weir__mark){ c->id, clock_all_freed(c) };
         }
     }
     return count;

@@ -177,6 +177,10 @@ static const weir__spec_option pool_options[] = {
       WEIR__SPEC_CHOICES("auto", 0), .least = 1,
       .doc = "chunks are multiples of it; auto: 8MiB, and as the pool grows an "
              "eighth to a quarter of what it holds, up to 256MiB" },
+    { .name = "cache", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(weir_pool_options, cache_bytes), .default_text = "auto",
+      WEIR__SPEC_CHOICES("auto, none", 0, WEIR_POOL_NO_CACHE), .least = 1,
+      .doc = "most that a thread keeps of what it freed on one stream; auto: 32MiB" },
 };
 
 static weir_status make_pool(weir_device *device, weir_resource *upstream,

@@ -218,8 +218,10 @@ void weir__order_cover(weir__order *order, weir__mark mark)
     weir__clock *clock = mark_resolve(order, &mark);
     if (clock != NULL && clock->kind != WEIR__CLOCK_CAPTURE && clock->capture == 0 &&
         !clock->retired && !clock_is_transient(clock) && mark.number > clock->done &&
-        weir__cover_for(clock, mark.number) == NULL)
+        weir__cover_for(clock, mark.number) == NULL) {
+        clock_reach(clock, mark.number);
         (void)weir__record_locked(order, clock); /* or it stays open */
+    }
     weir__mutex_unlock(&order->lock);
 }
 
@@ -414,6 +416,7 @@ static weir_status cover_hold(weir__order *order, weir__mark mark, weir__cover *
             note_learn(order, s == NULL ? 0 : s->id);
             return WEIR_OK;
         }
+        clock_reach(s, mark.number);
         weir__cover *cover = weir__cover_for(s, mark.number);
         if (cover != NULL) {
             *out = weir__cover_ref(cover);
@@ -554,6 +557,7 @@ weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
     if (taker != NULL && s != NULL && rule_applies(taker, s)) {
         s->pins++;
         taker->pins++;
+        clock_reach(s, mark.number);
         uint64_t number = s->counter;
         weir__behind *knows = weir__behind_ref(s->behind);
         weir__mutex_unlock(&order->lock);

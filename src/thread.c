@@ -33,6 +33,7 @@ static void thread_ends(void *value)
     weir__thread *thread = value;
     void *caches = thread->caches;
     thread->caches = NULL;
+    thread->seat = NULL;
     thread->is_ending = true;
     if (caches != NULL && !weir__is_forked())
         atomic_load(&caches_end)(caches);

@@ -204,6 +204,7 @@ void close_emulated(weir_device *device)
     weir_device_unref(device);
     support_must_be_neat(is_last);
     device_gone();
+    weir_thread_flush(); /* what it had of pools that are gone */
     if (is_last) /* they share one ledger */
         must_equal(weir__host_live(), host_live_before);
 }

@@ -8,6 +8,7 @@ weir_resource *open_pool(weir_resource *upstream, size_t initial_bytes,
     options.initial_bytes = initial_bytes;
     options.limit_bytes = limit_bytes;
     options.growth_bytes = growth_bytes;
+    options.cache_bytes = WEIR_POOL_NO_CACHE; /* the heap, and it alone */
     weir_resource *pool;
     must_ok(weir_pool_create(upstream, &options, &pool));
     weir_resource_unref(upstream);

@@ -22,6 +22,7 @@ scene scene_open(bool eager)
     must_ok(weir_device_resource_create(it.device, &leaf));
     weir_pool_options pool = WEIR_POOL_OPTIONS_INIT;
     pool.initial_bytes = pool.limit_bytes = SIZE;
+    pool.cache_bytes = WEIR_POOL_NO_CACHE; /* the order, and the heap */
     must_ok(weir_pool_create(leaf, &pool, &it.pool));
     weir_resource_unref(leaf);
     return it;

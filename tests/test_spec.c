@@ -49,27 +49,31 @@ static void options_reach_the_resource(void **state)
     weir_device *device = open_stepped(support_seed(13));
     static const struct {
         const char *spec;
-        size_t initial, limit, growth;
+        size_t initial, limit, growth, cache;
     } good[] = {
-        { "pool/device", 0, SIZE_MAX, 0 },
-        { "pool()/device", 0, SIZE_MAX, 0 },
-        { "pool( )/device()", 0, SIZE_MAX, 0 },
-        { "pool(1MiB)/device", 1 << 20, SIZE_MAX, 0 },
-        { "pool(initial=1MiB)/device", 1 << 20, SIZE_MAX, 0 },
-        { "pool(1MiB,limit=2MiB,growth=3KiB)/device", 1 << 20, 2 << 20, 3 << 10 },
-        { "pool(growth=7,limit=2MB,initial=1KB)/device", 1000, 2000000, 7 },
+        { "pool/device", 0, SIZE_MAX, 0, 0 },
+        { "pool()/device", 0, SIZE_MAX, 0, 0 },
+        { "pool( )/device()", 0, SIZE_MAX, 0, 0 },
+        { "pool(1MiB)/device", 1 << 20, SIZE_MAX, 0, 0 },
+        { "pool(initial=1MiB)/device", 1 << 20, SIZE_MAX, 0, 0 },
+        { "pool(1MiB,limit=2MiB,growth=3KiB)/device", 1 << 20, 2 << 20, 3 << 10, 0 },
+        { "pool(growth=7,limit=2MB,initial=1KB)/device", 1000, 2000000, 7, 0 },
         { " pool\t( initial = 1MiB ,limit= 2GiB) / device ", 1 << 20,
-          (size_t)2 << 30, 0 },
-        { "pool(0)/device", 0, SIZE_MAX, 0 },
-        { "pool(0.0GiB,limit=1)/device", 0, 1, 0 },
-        { "pool(none,limit=unlimited,growth=auto)/device", 0, SIZE_MAX, 0 },
-        { "pool(limit=16777215.9999999999999TiB)/device", 0, SIZE_MAX, 0 },
+          (size_t)2 << 30, 0, 0 },
+        { "pool(0)/device", 0, SIZE_MAX, 0, 0 },
+        { "pool(0.0GiB,limit=1)/device", 0, 1, 0, 0 },
+        { "pool(none,limit=unlimited,growth=auto)/device", 0, SIZE_MAX, 0, 0 },
+        { "pool(cache=none)/device", 0, SIZE_MAX, 0, WEIR_POOL_NO_CACHE },
+        { "pool(cache=64MiB)/device", 0, SIZE_MAX, 0, (size_t)64 << 20 },
+        { "pool(limit=16777215.9999999999999TiB)/device", 0, SIZE_MAX, 0, 0 },
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         weir_pool_options options = pool_of(device, good[i].spec);
         must_equal(options.initial_bytes, good[i].initial);
         must_equal(options.limit_bytes, good[i].limit);
         must_equal(options.growth_bytes, good[i].growth);
+        size_t cache = good[i].cache != 0 ? good[i].cache : (size_t)32 << 20;
+        must_equal(options.cache_bytes, cache);
     }
     close_emulated(device);
 }
@@ -153,7 +157,7 @@ static const refusal refusals[] = {
     /* options */
     { "pool(intial=1GiB)/device", 6,
       "pool(intial=1GiB)/device: character 6: pool has no option \"intial\"; it has "
-      "initial, limit, growth" },
+      "initial, limit, growth, cache" },
     { "pool(1GiB, Limit=2GiB)/device", 12, "pool has no option \"Limit\"" },
     { "device(1)", 8, "device has no options" },
     { "statistics(on=1)/device", 12, "statistics has no options" },
@@ -287,8 +291,8 @@ static void open_survives_every_host_failure(void **state)
     weir_device *device = open_stepped(support_seed(18));
     fail_each(device, "statistics/device", false, 5);
     fail_each(device, "statistics/device", true, 5);
-    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", false, 7);
-    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", true, 7);
+    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", false, 12);
+    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", true, 12);
     close_emulated(device);
 }
 

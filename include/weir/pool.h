@@ -5,7 +5,16 @@
  * left of the initial size to draw from upstream; memory of other streams, for which
  * the stream is made to wait on the device; growth; and last, after free chunks went
  * back upstream, growth once more. The host never waits. Requests are rounded up to
- * 256 bytes. */
+ * 256 bytes.
+ *
+ * What a thread frees on a stream that Weir knows (made by it, registered, or the
+ * legacy stream) it keeps at first, up to 1 MiB a block, and hands out again for the
+ * same size on the same stream without a lock. All that threads keep is taken back
+ * before the pool grows or refuses, by trim, when a stream is retired or captured,
+ * when the thread ends, and by weir_thread_flush; also from threads that sleep. Another
+ * stream that gets such memory waits for what was put on the first until it left the
+ * thread, which may be more than was there when it was freed; on an `eager` device
+ * nothing is kept. */
 #ifndef WEIR_POOL_H
 #define WEIR_POOL_H
 
@@ -27,9 +36,15 @@ typedef struct weir_pool_options {
     size_t growth_bytes;  /* chunks are multiples of it; default 8 MiB, and as the
                              pool grows an eighth to a quarter of what it holds, up
                              to 256 MiB */
+    size_t cache_bytes;   /* most that each thread keeps of what it freed on each
+                             stream, and the pool of what threads hand to each other;
+                             default 32 MiB; WEIR_POOL_NO_CACHE: none */
 } weir_pool_options;
 
-#define WEIR_POOL_OPTIONS_INIT { sizeof(weir_pool_options), 0, 0, 0 }
+#define WEIR_POOL_OPTIONS_INIT { sizeof(weir_pool_options), 0, 0, 0, 0 }
+
+/* Any number of bytes that no block has. */
+#define WEIR_POOL_NO_CACHE ((size_t)1)
 
 /* Creates a pool over `upstream`, which it keeps alive. `options` may be null.
  * INVALID_ARGUMENT: the limit is below the initial size. */

@@ -92,6 +92,11 @@ WEIR_API bool weir_free(weir_resource *mr, void *ptr);
  * for work that still uses what it gives back. */
 WEIR_API size_t weir_resource_trim_sync(weir_resource *mr, size_t keep_bytes);
 
+/* Gives what the calling thread has kept of memory that it freed back to the resources
+ * that it is of, where every thread can have it. For threads that will be idle for
+ * long; the end of a thread does the same. */
+WEIR_API void weir_thread_flush(void);
+
 /* Shares ownership of `mr`, and returns it. After the last unref nothing may
  * be allocated; the resource is destroyed once its last block is back, and then
  * waits on the host for work that still uses what it holds. */

@@ -15,7 +15,7 @@
 #define BYTES ((size_t)1 << 20)
 
 /* A pool with room for one block, so that who takes next gets the same. */
-#define ONE_BLOCK "pool(initial=1MiB, limit=1MiB)/"
+#define ONE_BLOCK "pool(initial=1MiB, limit=1MiB, cache=none)/"
 
 typedef struct scene {
     weir_device *device;

@@ -1,0 +1,111 @@
+/* pool_cache.c - see pool_cache.h: bins and spill lists. Pure records: no lock, no
+ * stream order. Everything here is behind the seat's gate. */
+#include "pool_cache.h"
+
+#include "internal.h"
+
+static void list_push(weir__block_list *list, weir__heap_block *block, uint32_t id)
+{
+    weir__link_set(block, list->head);
+    list->head = id;
+    list->count++;
+    list->bytes += weir__heap_bytes(block);
+}
+
+void weir__cache_spill(weir__cache *cache, weir__heap_block *block, uint32_t id)
+{
+    weir__heap_set_tag(block, cache->holder_tag);
+    list_push(&cache->spill, block, id);
+}
+
+/* Moves a stack to the spill list. A block that was given back twice at the same moment
+ * may link on into another's stack, of which nothing may come along. */
+static void spill_stack(weir__cache *cache, const weir__heap_view *view, uint32_t id,
+                        uint32_t count)
+{
+    for (; count > 0; count--) {
+        weir__heap_block *block = weir__heap_at(view, id);
+        WEIR_CHECK((weir__heap_tag(block) & WEIR__TAG_LOW_MASK) == cache->holder_tag,
+                   "a cached block was given back twice, at the same moment");
+        uint32_t below = weir__link_of(block);
+        list_push(&cache->spill, block, id);
+        id = below;
+    }
+}
+
+static void bin_empty(weir__cache *cache, const weir__heap_view *view, weir__bin *bin)
+{
+    spill_stack(cache, view, bin->top_id, bin->count);
+    if (bin->full != 0)
+        spill_stack(cache, view, bin->full, WEIR__MAGAZINE);
+    *bin = (weir__bin){ .grains = bin->grains };
+}
+
+weir__bin *weir__cache_claim(weir__cache *cache, const weir__heap_view *view,
+                             uint32_t grains)
+{
+    weir__bin *bin = weir__cache_bin(cache, grains);
+    if (bin->grains != grains) {
+        bin_empty(cache, view, bin);
+        bin->grains = grains;
+    }
+    return bin;
+}
+
+void weir__cache_spill_all(weir__cache *cache, const weir__heap_view *view)
+{
+    for (uint32_t i = 0; i < WEIR__BINS; i++)
+        bin_empty(cache, view, &cache->bins[i]);
+}
+
+uint32_t weir__cache_blocks(const weir__cache *cache)
+{
+    uint32_t blocks = cache->spill.count;
+    for (uint32_t i = 0; i < WEIR__BINS; i++) {
+        const weir__bin *bin = &cache->bins[i];
+        blocks += bin->count + (bin->full != 0 ? WEIR__MAGAZINE : 0);
+    }
+    return blocks;
+}
+
+/* ---- verify ---- */
+
+static size_t stack_verify(const weir__cache *cache, const weir__heap_view *view,
+                           uint32_t id, uint32_t count, uint32_t grains)
+{
+    size_t bytes = 0;
+    for (; count > 0; count--) {
+        const weir__heap_block *block = weir__heap_at(view, id);
+        WEIR_CHECK((weir__heap_tag(block) & WEIR__TAG_LOW_MASK) == cache->holder_tag,
+                   "a cache's blocks are marked as its own");
+        WEIR_CHECK(grains == 0 || weir__heap_grains(block) == grains,
+                   "a bin's blocks are of one size");
+        bytes += weir__heap_bytes(block);
+        id = weir__link_of(block);
+    }
+    WEIR_CHECK(id == 0, "a stack ends where its count does");
+    return bytes;
+}
+
+void weir__cache_verify(const weir__cache *cache, const weir__heap_view *view)
+{
+    size_t bytes = stack_verify(cache, view, cache->spill.head, cache->spill.count, 0);
+    WEIR_CHECK(bytes == cache->spill.bytes, "spilt bytes are counted");
+    for (uint32_t i = 0; i < WEIR__BINS; i++) {
+        const weir__bin *bin = &cache->bins[i];
+        WEIR_CHECK(bin->count <= WEIR__MAGAZINE, "a magazine is no longer than that");
+        WEIR_CHECK(bin->count == 0 ||
+                       (bin->top == weir__heap_at(view, bin->top_id) &&
+                        bin->ptr == (void *)weir__heap_base(bin->top)),
+                   "a bin knows its top by id and address");
+        WEIR_CHECK(bin->grains != 0 || (bin->count == 0 && bin->full == 0),
+                   "a bin that is nobody's is empty");
+        WEIR_CHECK(bin->grains == 0 || weir__cache_bin_index(bin->grains) == i,
+                   "a bin is where its size says");
+        if (bin->count > 0)
+            bytes += stack_verify(cache, view, bin->top_id, bin->count, bin->grains);
+        if (bin->full != 0)
+            bytes += stack_verify(cache, view, bin->full, WEIR__MAGAZINE, bin->grains);
+    }
+    WEIR_CHECK(bytes == cache->bytes, "a cache counts its bytes");
+}

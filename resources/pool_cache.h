@@ -1,0 +1,221 @@
+/* pool_cache.h - what a pool keeps for each thread, so that memory freed on a stream is
+ * handed out there again without a lock.
+ *
+ *     thread ---> seat (one per pool) ---> cache (one per stream) ---> bins of one size
+ *                 behind a gate                                        and a spill list
+ *
+ * A seat is a thread's place in a pool. What is behind its gate (src/gate.h) is the
+ * thread's while it is inside, and a flusher's while the gate is closed. A cache has
+ * blocks that were freed on its stream, whose use needs no mark there: they are still
+ * behind nothing but their own stream. The moment blocks leave for the depot or the
+ * heap they get one.
+ *
+ * A bin is a stack of blocks of one exact size, linked through their records: what is
+ * on top, and below it at most one full magazine more. Sizes up to SMALL_GRAINS grains
+ * have a bin each; larger ones share the rest by hash, and the last size that was
+ * asked for in vain has it. What no bin takes is spilt: it goes back to the heap with
+ * the next miss, or when there is much of it; blocks of more than CACHED_GRAINS at
+ * once, for what is large has to coalesce.
+ *
+ * Who keeps whom alive: a seat is of its pool and of its thread, and goes when both
+ * have let go of it: the thread by `is_left` (it ended), the pool by `is_dead`. Caches
+ * belong to the seat. */
+#ifndef WEIR_POOL_CACHE_H
+#define WEIR_POOL_CACHE_H
+
+#include "gate.h"
+#include "heap_records.h"
+#include "weir/resource.h"
+
+struct weir__pool;
+
+#ifdef WEIR_TESTING /* small, so that what is rare happens */
+#define WEIR__MAGAZINE       2u
+#define WEIR__SMALL_BINS     2u
+#define WEIR__LARGE_BINS     2u
+#define WEIR__CACHED_GRAINS  8u
+#define WEIR__SPILL_MOST     2u
+#define WEIR__CLOSE_EVERY    2u
+#define WEIR__DEPOT_MOST     4u
+#define WEIR__DEPOT_BUCKETS  2u
+#else
+#define WEIR__MAGAZINE       32u
+#define WEIR__SMALL_BINS     64u
+#define WEIR__LARGE_BINS     64u
+#define WEIR__CACHED_GRAINS  4096u /* 1 MiB */
+#define WEIR__SPILL_MOST     16u
+#define WEIR__CLOSE_EVERY    64u
+#define WEIR__DEPOT_MOST     256u
+#define WEIR__DEPOT_BUCKETS  128u
+#endif
+#define WEIR__BINS (WEIR__SMALL_BINS + WEIR__LARGE_BINS)
+
+typedef struct weir__bin {
+    weir__heap_block *top;   /* if there is any; and its address, and its id */
+    void *ptr;
+    uint32_t top_id;
+    uint32_t grains;         /* of each block; 0: the bin is nobody's */
+    uint32_t count;          /* from the top down */
+    uint32_t full;           /* the top of a full magazine besides, or 0 */
+} weir__bin;
+
+/* Linked records. */
+typedef struct weir__block_list {
+    uint32_t head;
+    uint32_t count;
+    size_t bytes;
+} weir__block_list;
+
+typedef struct weir__cache {
+    weir_stream stream;
+    uint32_t holder_tag;     /* of its blocks: CACHED, and the seat's number */
+    uint32_t owner;          /* the slot of its stream's clock in the heap */
+    uint64_t clock;
+    const _Atomic uint64_t *counter; /* the clock's */
+    size_t bytes;            /* in bins and on the spill list */
+    uint32_t unclosed;       /* blocks given to the heap since the last event */
+    weir__block_list spill;
+    weir__bin bins[WEIR__BINS];
+} weir__cache;
+
+/* What a thread has done with a pool. Written by who is behind the gate. */
+typedef struct weir__tally {
+    uint64_t allocations;
+    uint64_t deallocations;
+    int64_t out_bytes;       /* below zero where others allocated */
+    int64_t peak_bytes;      /* the most it was since it was last folded in */
+} weir__tally;
+
+typedef struct weir__seat {
+    weir__gate gate;
+    struct weir__pool *pool;
+    weir__cache *last;       /* of `caches`, that was used last; or null */
+    weir__cache **caches;    /* open addressing by stream, a power of two, or null */
+    uint32_t mask;
+    uint32_t cache_count;
+    uint32_t number;         /* the holder of its blocks */
+    weir__tally tally;
+    /* The rest is not behind the gate. */
+    struct weir__seat *next;         /* of the pool: under its lock `seats` */
+    struct weir__seat *next_mine;    /* of the thread: the thread's own */
+    atomic_bool is_dead;     /* the pool has let go of it; the gate stays closed */
+    bool is_left;            /* the thread has; set behind the gate */
+} weir__seat;
+
+static inline uint32_t weir__stream_hash(weir_stream stream)
+{
+    return (uint32_t)(((uint64_t)(uintptr_t)stream * WEIR__SEGMENT_HASH) >> 40);
+}
+
+/* The seat's cache for `stream`, or null. Behind the gate. */
+static inline weir__cache *weir__cache_find(weir__seat *seat, weir_stream stream)
+{
+    if (seat->last != NULL && seat->last->stream == stream)
+        return seat->last;
+    if (seat->caches == NULL)
+        return NULL;
+    uint32_t at = weir__stream_hash(stream) & seat->mask;
+    weir__cache *cache;
+    while ((cache = seat->caches[at]) != NULL && cache->stream != stream)
+        at = (at + 1) & seat->mask;
+    if (cache != NULL)
+        seat->last = cache;
+    return cache;
+}
+
+/* Which bin alone may have blocks of `grains` grains, at least 1. */
+static inline size_t weir__cache_bin_index(uint32_t grains)
+{
+    if (grains <= WEIR__SMALL_BINS)
+        return grains - 1;
+    uint64_t hash = (uint64_t)grains * WEIR__SEGMENT_HASH;
+    return WEIR__SMALL_BINS + (hash >> 40) % WEIR__LARGE_BINS;
+}
+
+static inline weir__bin *weir__cache_bin(weir__cache *cache, uint32_t grains)
+{
+    return &cache->bins[weir__cache_bin_index(grains)];
+}
+
+/* The tag of blocks in the lists of `holder`. */
+static inline uint32_t weir__holder_tag(uint32_t holder)
+{
+    return WEIR__HEAP_CACHED | holder << 3;
+}
+
+static inline uint32_t weir__link_of(const weir__heap_block *block)
+{
+    return atomic_load_explicit(&block->link, memory_order_relaxed);
+}
+
+static inline void weir__link_set(weir__heap_block *block, uint32_t link)
+{
+    atomic_store_explicit(&block->link, link, memory_order_relaxed);
+}
+
+/* Makes `id` the top of an empty stack. */
+static inline void weir__bin_load(weir__bin *bin, const weir__heap_view *view,
+                                  uint32_t id, uint32_t count)
+{
+    bin->top_id = id;
+    bin->count = count;
+    bin->top = weir__heap_at(view, id);
+    bin->ptr = (void *)weir__heap_base(bin->top);
+}
+
+/* Whether there is a block on top, and sees to it if there is any. */
+static inline bool weir__bin_is_ready(weir__bin *bin, const weir__heap_view *view)
+{
+    if (bin->count == 0 && bin->full != 0) {
+        weir__bin_load(bin, view, bin->full, WEIR__MAGAZINE);
+        bin->full = 0;
+    }
+    return bin->count != 0;
+}
+
+/* The block on top, off the stack; it keeps its tag. */
+static inline weir__heap_block *weir__bin_pop(weir__bin *bin,
+                                              const weir__heap_view *view)
+{
+    weir__heap_block *block = bin->top;
+    if (--bin->count != 0)
+        weir__bin_load(bin, view, weir__link_of(block), bin->count);
+    return block;
+}
+
+/* False: it is full, and so is its second magazine. */
+static inline bool weir__bin_push(weir__bin *bin, weir__heap_block *block, uint32_t id,
+                                  void *ptr, uint32_t tag)
+{
+    if (bin->count == WEIR__MAGAZINE) {
+        if (bin->full != 0)
+            return false;
+        bin->full = bin->top_id;
+        bin->count = 0;
+    }
+    weir__link_set(block, bin->count == 0 ? 0 : bin->top_id);
+    weir__heap_set_tag(block, tag);
+    bin->top = block;
+    bin->ptr = ptr;
+    bin->top_id = id;
+    bin->count++;
+    return true;
+}
+
+/* ---- pool_cache.c: behind the gate ---- */
+
+/* A bin for `grains` grains, emptied of other sizes: for what was asked for in vain. */
+weir__bin *weir__cache_claim(weir__cache *cache, const weir__heap_view *view,
+                             uint32_t grains);
+/* Puts a block that no bin takes on the spill list. */
+void weir__cache_spill(weir__cache *cache, weir__heap_block *block, uint32_t id);
+/* Puts all that is in the bins on the spill list as well. */
+void weir__cache_spill_all(weir__cache *cache, const weir__heap_view *view);
+
+/* How many blocks it has. */
+uint32_t weir__cache_blocks(const weir__cache *cache);
+
+/* Stops if a cache contradicts itself or the heap's records. */
+void weir__cache_verify(const weir__cache *cache, const weir__heap_view *view);
+
+#endif

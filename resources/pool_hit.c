@@ -1,0 +1,350 @@
+/* pool_hit.c - allocations and deallocations that a thread's own cache serves.
+ *
+ * The way of a request, inside of the thread's gate:
+ *     hit     a block of that size on its stack: no lock, no read-modify-write, no line
+ *             that another thread writes, no call
+ *     refill  under the pool's lock: what was spilt goes to the heap, then a magazine
+ *             of the same stream from the depot, or the heap's best fit
+ * What neither serves leaves the gate and goes the whole way, in pool.c.
+ *
+ * A free is judged by the block's record alone, found without a lock: its tag says that
+ * it is out, and what was asked for. Whatever is not as it should be goes the slow way,
+ * which looks again under the lock and knows what the matter is. Two frees of one block
+ * on two threads at the same moment may both see it out; then it is on two stacks, with
+ * the tag of one of them, and the other finds that when it comes to the top. */
+#include "pool_hit.h"
+
+#include "internal.h"
+#include "pool_internal.h"
+#include "pool_seats.h"
+
+static weir__heap_view *view_of(weir__pool *self)
+{
+    return &self->heap.view;
+}
+
+static inline uint32_t grains_of(size_t bytes)
+{
+    return (uint32_t)((bytes + (WEIR__HEAP_GRAIN - 1)) >> WEIR__HEAP_GRAIN_BITS);
+}
+
+/* ---- tallies ---- */
+
+static inline void tally_out(weir__tally *tally, size_t bytes)
+{
+    tally->allocations++;
+    tally->out_bytes += (int64_t)bytes;
+    if (tally->peak_bytes < tally->out_bytes)
+        tally->peak_bytes = tally->out_bytes;
+}
+
+static inline void tally_back(weir__tally *tally, size_t bytes)
+{
+    tally->deallocations++;
+    tally->out_bytes -= (int64_t)bytes;
+}
+
+void weir__pool_count_out(weir__pool *self, size_t bytes)
+{
+    weir__seat *seat = weir__seat_here(self);
+    if (seat != NULL && weir__gate_enter(&seat->gate)) {
+        tally_out(&seat->tally, bytes);
+        weir__gate_leave(&seat->gate);
+        return;
+    }
+    weir_resource_statistics *counts = &self->counts;
+    weir__mutex_lock(&self->lock);
+    counts->allocations++;
+    counts->out_blocks++;
+    counts->out_bytes += bytes;
+    if (counts->peak_out_bytes < counts->out_bytes)
+        counts->peak_out_bytes = counts->out_bytes;
+    weir__mutex_unlock(&self->lock);
+}
+
+void weir__pool_count_back(weir__pool *self, size_t bytes)
+{
+    weir__seat *seat = weir__seat_here(self);
+    if (seat != NULL && weir__gate_enter(&seat->gate)) {
+        tally_back(&seat->tally, bytes);
+        weir__gate_leave(&seat->gate);
+        return;
+    }
+    weir__mutex_lock(&self->lock);
+    self->counts.deallocations++;
+    self->counts.out_blocks--;
+    self->counts.out_bytes -= bytes;
+    weir__mutex_unlock(&self->lock);
+}
+
+/* ---- out ---- */
+
+/* The outermost call is noted by the core; here, what is known of marks that were
+ * dropped. */
+static WEIR_COLD void learn_dropped(weir__pool *self)
+{
+    weir__mutex_lock(&self->lock);
+    weir__pool_learn_dropped_locked(self);
+    weir__mutex_unlock(&self->lock);
+}
+
+/* A block off the stack is the caller's. */
+static inline void hand_out(weir__pool *self, weir__seat *seat, weir__cache *cache,
+                            weir__heap_block *block, uint32_t grains, size_t bytes,
+                            size_t alignment)
+{
+    weir__link_set(block, cache->owner);
+    weir__heap_set_tag(block, weir__heap_out_tag(bytes, alignment));
+    cache->bytes -= (size_t)grains << WEIR__HEAP_GRAIN_BITS;
+    tally_out(&seat->tally, bytes);
+    if (WEIR_UNLIKELY(self->listens))
+        learn_dropped(self);
+}
+
+typedef enum hit_answer {
+    HIT,
+    HIT_NONE,
+    HIT_TWICE /* what is on top is somebody else's as well */
+} hit_answer;
+
+static inline hit_answer hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
+                             size_t bytes, size_t alignment, void **out)
+{
+    uint32_t grains = grains_of(bytes);
+    weir__bin *bin = weir__cache_bin(cache, grains);
+    if (WEIR_UNLIKELY(bin->grains != grains))
+        return HIT_NONE; /* so are all that are too large */
+    if (WEIR_UNLIKELY(!weir__bin_is_ready(bin, view_of(self))))
+        return HIT_NONE;
+    *out = bin->ptr;
+    if (WEIR_UNLIKELY((weir__heap_tag(bin->top) & WEIR__TAG_LOW_MASK) !=
+                      cache->holder_tag))
+        return HIT_TWICE;
+    weir__heap_block *block = weir__bin_pop(bin, view_of(self));
+    hand_out(self, seat, cache, block, grains, bytes, alignment);
+    return HIT;
+}
+
+/* ---- refill ---- */
+
+/* How many magazines of one size are looked at for one of the own stream. */
+#define LOOK_MOST 8
+
+static const weir__magazine *own_magazine(const weir__pool *self, uint64_t clock,
+                                          uint32_t grains)
+{
+    const weir__magazine *magazine = weir__depot_next(&self->depot, grains, NULL);
+    for (int i = 0; i < LOOK_MOST && magazine != NULL; i++) {
+        if (magazine->mark.clock == clock)
+            return magazine;
+        magazine = weir__depot_next(&self->depot, grains, magazine);
+    }
+    return NULL;
+}
+
+bool weir__cache_load(weir__pool *self, weir__cache *cache,
+                      const weir__magazine *magazine, uint32_t id, uint32_t count)
+{
+    weir__bin *bin = weir__cache_claim(cache, view_of(self), magazine->grains);
+    uint32_t top = id;
+    if (bin->count > 0)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        weir__heap_block *block = weir__heap_at(view_of(self), id);
+        WEIR_CHECK((weir__heap_tag(block) & WEIR__TAG_LOW_MASK) == magazine->holder_tag,
+                   "a block in the depot was given back twice, at the same moment");
+        weir__heap_set_tag(block, cache->holder_tag);
+        id = weir__link_of(block);
+    }
+    weir__bin_load(bin, view_of(self), top, count);
+    cache->bytes += ((size_t)magazine->grains << WEIR__HEAP_GRAIN_BITS) * count;
+    return true;
+}
+
+/* What was spilt becomes free under the pool's lock, which the caller has. A number one
+ * above the counter: see weir__order_steady. */
+static void settle_spilt_locked(weir__pool *self, weir__cache *cache)
+    WEIR_REQUIRES(self->lock)
+{
+    if (cache->spill.count == 0)
+        return;
+    uint64_t number = atomic_load_explicit(cache->counter, memory_order_relaxed) + 1;
+    cache->bytes -= cache->spill.bytes;
+    cache->unclosed += cache->spill.count;
+    weir__pool_settle_locked(self, &cache->spill,
+                             (weir__mark){ cache->clock, number });
+}
+
+/* Now and then an event, so that others wait for no more than they have to. */
+static void close_sometimes(weir__pool *self, weir__cache *cache)
+{
+    if (cache->unclosed < WEIR__CLOSE_EVERY)
+        return;
+    cache->unclosed = 0;
+    (void)weir__order_mark_here(self->order, cache->clock);
+    (void)weir__order_close(self->order, cache->clock);
+}
+
+static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_t bytes,
+                   size_t alignment, void **out)
+{
+    uint32_t grains = grains_of(bytes);
+    weir__request request = { .pool = self,
+                              .stream = cache->stream,
+                              .clock = cache->clock,
+                              .asked_bytes = bytes,
+                              .asked_alignment = alignment,
+                              .bytes = (size_t)grains << WEIR__HEAP_GRAIN_BITS,
+                              .alignment = WEIR__HEAP_GRAIN };
+    if (grains <= WEIR__CACHED_GRAINS)
+        (void)weir__cache_claim(cache, view_of(self), grains);
+    uint32_t block = 0;
+    weir__magazine magazine = { 0 };
+
+    weir__mutex_lock(&self->lock);
+    bool promised = weir__heap_promise(&self->heap);
+    if (promised) {
+        request.owner = weir__heap_owner_at(&self->heap, cache->owner);
+        settle_spilt_locked(self, cache);
+        const weir__magazine *own = own_magazine(self, cache->clock, grains);
+        if (own != NULL)
+            magazine = weir__depot_take(&self->depot, own);
+        else
+            block = weir__pool_take_own_locked(&request);
+        weir__heap_forget_promise(&self->heap);
+    }
+    weir__mutex_unlock(&self->lock);
+    close_sometimes(self, cache);
+
+    if (magazine.head != 0) {
+        bool loaded =
+            weir__cache_load(self, cache, &magazine, magazine.head, WEIR__MAGAZINE);
+        WEIR_CHECK(loaded, "who misses has an empty stack");
+        return hit(self, seat, cache, bytes, alignment, out) == HIT;
+    }
+    if (block == 0)
+        return false;
+    tally_out(&seat->tally, bytes);
+    *out = (void *)weir__heap_base(weir__heap_block_of(&self->heap, block));
+    return true;
+}
+
+/* The blocks below one that is on two stacks cannot be told from another's: they stay
+ * out for good. */
+static WEIR_COLD void forget_bin(weir__cache *cache, size_t bytes)
+{
+    weir__bin *bin = weir__cache_bin(cache, grains_of(bytes));
+    cache->bytes -= (size_t)bin->count * bin->grains * WEIR__HEAP_GRAIN;
+    bin->count = 0;
+}
+
+weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
+                                size_t alignment, void **out)
+{
+    weir__pool *self = context;
+    weir__seat *seat = weir__seat_here(self);
+    hit_answer answer = HIT_NONE;
+    void *ptr = NULL;
+    if (WEIR_LIKELY(seat != NULL && alignment <= WEIR__HEAP_GRAIN &&
+                    bytes <= self->gate_bytes && weir__gate_enter(&seat->gate))) {
+        weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
+        if (WEIR_LIKELY(cache != NULL)) {
+            answer = hit(self, seat, cache, bytes, alignment, &ptr);
+            if (WEIR_UNLIKELY(answer == HIT_NONE) &&
+                refill(self, seat, cache, bytes, alignment, &ptr))
+                answer = HIT;
+            if (WEIR_UNLIKELY(answer == HIT_TWICE))
+                forget_bin(cache, bytes);
+        }
+        weir__gate_leave(&seat->gate);
+    }
+    if (WEIR_LIKELY(answer == HIT)) {
+        *out = ptr;
+        return WEIR_OK;
+    }
+    if (answer == HIT_TWICE)
+        weir__misuse(WEIR_MISUSE_DOUBLE_FREE, ptr, bytes,
+                     "pool: %p was given back twice, by two threads at once", ptr);
+    return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
+}
+
+/* ---- back ---- */
+
+/* Makes room in a bin that has two magazines: one goes to the depot, behind a mark. */
+static void deposit(weir__pool *self, weir__cache *cache, weir__bin *bin)
+{
+    weir__magazine magazine = {
+        .head = bin->full,
+        .holder_tag = cache->holder_tag,
+        .grains = bin->grains,
+        .mark = weir__order_mark_here(self->order, cache->clock)
+    };
+    (void)weir__order_close(self->order, cache->clock);
+    cache->unclosed = 0;
+    cache->bytes -= weir__magazine_bytes(&magazine);
+    bin->full = 0;
+    weir__mutex_lock(&self->lock);
+    weir__depot_put(&self->depot, magazine);
+    while (weir__depot_is_full(&self->depot) || self->depot.bytes > self->cache_bytes)
+        weir__pool_drain_locked(self);
+    weir__mutex_unlock(&self->lock);
+}
+
+/* What makes room where there is too much. */
+static WEIR_COLD void relieve(weir__pool *self, weir__cache *cache)
+{
+    if (cache->bytes - cache->spill.bytes > self->cache_bytes) {
+        (void)weir__cache_empty(self, cache);
+        return;
+    }
+    weir__mutex_lock(&self->lock);
+    settle_spilt_locked(self, cache);
+    weir__mutex_unlock(&self->lock);
+    close_sometimes(self, cache);
+}
+
+static inline void put_back(weir__pool *self, weir__cache *cache,
+                            weir__heap_block *block, uint32_t id, void *ptr,
+                            uint32_t grains)
+{
+    weir__bin *bin = weir__cache_bin(cache, grains);
+    cache->bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
+    if (WEIR_LIKELY(bin->grains == grains)) {
+        if (WEIR_UNLIKELY(!weir__bin_push(bin, block, id, ptr, cache->holder_tag))) {
+            deposit(self, cache, bin);
+            (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
+        }
+    } else {
+        weir__cache_spill(cache, block, id);
+    }
+    if (WEIR_UNLIKELY(cache->bytes > self->cache_bytes ||
+                      cache->spill.count >= WEIR__SPILL_MOST ||
+                      grains > WEIR__CACHED_GRAINS))
+        relieve(self, cache);
+}
+
+bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
+                           size_t alignment)
+{
+    weir__pool *self = context;
+    weir__seat *seat = weir__seat_here(self);
+    bool done = false;
+    if (WEIR_LIKELY(seat != NULL && bytes <= self->gate_bytes &&
+                    !(self->listens && weir__own_thread.depth > 1) &&
+                    weir__gate_enter(&seat->gate))) {
+        uint32_t id = 0, grains = grains_of(bytes);
+        weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
+        weir__heap_block *block = NULL;
+        if (WEIR_LIKELY(cache != NULL))
+            block = weir__heap_lookup_tagged(
+                view_of(self), ptr, weir__heap_out_tag(bytes, alignment), &id);
+        if (WEIR_LIKELY(block != NULL && weir__heap_grains(block) == grains)) {
+            tally_back(&seat->tally, bytes);
+            put_back(self, cache, block, id, ptr, grains);
+            done = true;
+        }
+        weir__gate_leave(&seat->gate);
+    }
+    return WEIR_LIKELY(done) ||
+           weir__pool_deallocate_slowly(self, stream, ptr, bytes, alignment);
+}

@@ -1,0 +1,210 @@
+/* pool_life.c - how a pool begins and ends, and what it tells about itself.
+ *
+ * Who keeps whom alive: the weir_resource around the pool holds upstream and device. It
+ * leaves it to the pool to count the blocks that are out: after the last unref no
+ * thread keeps anything, all are counted under the lock, and the last that comes back
+ * ends both. A chunk's record belongs to the pool, from drawing it to giving it back;
+ * a seat to the pool and its thread (pool_seats.c). */
+#include "device/device.h"
+#include "internal.h"
+#include "pool_hit.h"
+#include "pool_internal.h"
+#include "pool_seats.h"
+#include "resource_internal.h"
+
+/* Any alignment costs the pool at most that many bytes in front of a block, which stay
+ * free; a page of the device's is the most that anything asks for. */
+#define POOL_MAX_ALIGNMENT ((size_t)2 << 20)
+
+#define POOL_CACHE_BYTES ((size_t)32 << 20)
+/* Larger requests go the slow way, and what comes back of them. */
+#define POOL_GATE_BYTES  ((size_t)1 << 36)
+
+static void pool_statistics(void *context, weir_resource_statistics *out)
+{
+    weir__pool *self = context;
+    size_t cached_blocks, cached_bytes;
+    weir__pool_seats_close(self);
+    weir__mutex_lock(&self->lock);
+    const weir__heap *heap = &self->heap;
+    weir__pool_cached_locked(self, &cached_blocks, &cached_bytes);
+    *out = self->counts;
+    out->struct_size = sizeof *out;
+    out->held_bytes = self->held_bytes;
+    out->free_bytes = heap->bytes - heap->taken_bytes + cached_bytes;
+    out->free_blocks = heap->free_blocks + heap->limbo_blocks +
+                       heap->returned_blocks + cached_blocks;
+    out->largest_free_bytes = weir__heap_largest_free(heap);
+    out->set_aside_bytes = weir__heap_owner_at(heap, WEIR__OWNER_ASIDE)->free_bytes;
+    weir__mutex_unlock(&self->lock);
+    weir__pool_seats_open(self);
+}
+
+static void pool_properties(void *context, weir_resource_properties *out)
+{
+    (void)context;
+    out->max_alignment = POOL_MAX_ALIGNMENT;
+    out->can_trim = true;
+    out->usable_at_once = false;
+}
+
+static weir_resource *pool_upstream(void *context)
+{
+    return ((weir__pool *)context)->upstream;
+}
+
+static size_t pool_trim_sync(void *context, size_t keep_bytes)
+{
+    weir__pool *self = context;
+    weir__mutex_lock(&self->miss);
+    (void)weir__pool_flush_caches(self);
+    size_t bytes = weir__pool_trim_sync(self, keep_bytes);
+    weir__mutex_unlock(&self->miss);
+    /* A leaf keeps what it is given until somebody asks for it. */
+    (void)weir_resource_trim_sync(self->upstream, keep_bytes);
+    return bytes;
+}
+
+/* ---- beginning and end ---- */
+
+static void pool_free(weir__pool *self)
+{
+    const weir__device_ops *ops = self->device->ops;
+    if (self->has_dropped && ops->note_forget != NULL)
+        ops->note_forget(self->device->self, weir__pool_dropped_key(self));
+    weir__heap_close(&self->heap);
+    weir__mutex_destroy(&self->seats_lock);
+    weir__mutex_destroy(&self->miss);
+    weir__mutex_destroy(&self->lock);
+    weir__host_free(self);
+}
+
+/* The last unref. What is on its way back counts as out until it is back. */
+static bool pool_close(void *context)
+{
+    weir__pool *self = context;
+    weir__pool_end_caches(self); /* from now on every block is counted under the lock */
+    weir__mutex_lock(&self->lock);
+    self->closing = true;
+    bool is_over = self->heap.taken_blocks == 0;
+    weir__mutex_unlock(&self->lock);
+    return is_over;
+}
+
+static void pool_destroy(void *context)
+{
+    weir__pool *self = context;
+    weir__order_unlisten(self->order, &self->listener);
+    WEIR_CHECK(self->heap.taken_blocks == 0, "memory is still out");
+    size_t leaked_bytes = weir__pool_give_back_all(self);
+    if (leaked_bytes > 0)
+        (void)weir__fail(WEIR_DEVICE_ERROR,
+                         "pool: %zu bytes did not go back upstream: too many streams "
+                         "may still use them",
+                         leaked_bytes);
+    pool_free(self);
+}
+
+static const weir_resource_ops pool_ops = {
+    .struct_size = sizeof(weir_resource_ops),
+    .name = "pool",
+    .allocate = weir__pool_allocate,
+    .deallocate = weir__pool_deallocate,
+    .destroy = pool_destroy,
+    .trim_sync = pool_trim_sync,
+    .upstream = pool_upstream,
+    .properties = pool_properties,
+    .statistics = pool_statistics,
+    .find = weir__pool_find,
+    .deallocate_after = weir__pool_deallocate_after,
+};
+
+static const weir__counting pool_counting = { .close = pool_close };
+
+static weir_status options_read(const weir_pool_options *from, weir_pool_options *out)
+{
+    weir_status status =
+        weir__read_options(from, out, sizeof *out, "the options of a pool");
+    if (status != WEIR_OK)
+        return status;
+    out->struct_size = sizeof *out;
+    if (out->limit_bytes == 0)
+        out->limit_bytes = SIZE_MAX;
+    if (out->cache_bytes == 0)
+        out->cache_bytes = POOL_CACHE_BYTES;
+    if (out->limit_bytes < out->initial_bytes)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "the limit of a pool is %zu bytes, below its initial size of "
+                          "%zu",
+                          out->limit_bytes, out->initial_bytes);
+    return WEIR_OK;
+}
+
+weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *options,
+                             weir_resource **out)
+{
+    if (out == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
+    *out = NULL;
+    weir_status status = weir__enter();
+    if (status != WEIR_OK)
+        return status;
+    if (upstream == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the upstream of a pool is null");
+    weir_pool_options in_force;
+    status = options_read(options, &in_force);
+    if (status != WEIR_OK)
+        return status;
+    weir_resource_properties up = { .struct_size = sizeof up };
+    status = weir_resource_get_properties(upstream, &up);
+    if (status != WEIR_OK)
+        return status;
+
+    weir__pool *self = weir__host_alloc(sizeof *self);
+    if (self == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
+    *self = (weir__pool){ .upstream = upstream,
+                          .device = up.device,
+                          .order = up.device->order,
+                          .options = in_force,
+                          .up = up,
+                          .listener = { .stream_changes = weir__pool_stream_changes },
+                          .cache_bytes = in_force.cache_bytes };
+    if (self->cache_bytes >= WEIR__HEAP_GRAIN)
+        self->gate_bytes = POOL_GATE_BYTES;
+    self->listens = self->device->ops->note_learn != NULL &&
+                    !self->device->emulated_options.no_ledger;
+    weir__depot_init(&self->depot);
+    weir__mutex_init(&self->miss, WEIR__RANK_MISS);
+    weir__mutex_init(&self->seats_lock, WEIR__RANK_SEATS);
+    weir__mutex_init(&self->lock, WEIR__RANK_RESOURCE);
+    if (!weir__heap_init(&self->heap)) {
+        weir__mutex_destroy(&self->miss);
+        weir__mutex_destroy(&self->lock);
+        weir__host_free(self);
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
+    }
+
+    status = weir__resource_create_counting(&pool_ops, &pool_counting, self, out);
+    if (status != WEIR_OK)
+        pool_free(self);
+    if (status == WEIR_OK) {
+        self->mr = *out;
+        weir__order_listen(self->order, &self->listener);
+    }
+    return status;
+}
+
+weir_status weir_pool_get_options(weir_resource *mr, weir_pool_options *out)
+{
+    const weir_pool_options none = { .struct_size = sizeof none };
+    weir_status status = weir__fill_out(out, &none, sizeof none);
+    if (status == WEIR_OK)
+        status = weir__enter();
+    if (status != WEIR_OK)
+        return status;
+    const weir__pool *self = weir__resource_self(mr, &pool_ops);
+    if (self == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the resource is no pool");
+    return weir__fill_out(out, &self->options, sizeof self->options);
+}

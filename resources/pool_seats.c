@@ -1,0 +1,474 @@
+/* pool_seats.c - how the seats and caches of a pool's threads begin and end, and how
+ * others take what is in them.
+ *
+ * The lock `seats` is held by who makes a seat, and by flushers from closing the gates
+ * to opening them again; never by a thread inside of its gate. Under closed gates a
+ * flusher takes marks and records events: it holds no lock then that a thread inside
+ * may be waiting for. */
+#include "pool_seats.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include "internal.h"
+#include "pool_internal.h"
+
+/* All seats of a thread. */
+struct weir__thread_caches {
+    weir__seat *mine;
+};
+
+/* ---- the calling thread's seats ---- */
+
+weir__seat *weir__seat_search(const weir__pool *pool)
+{
+    weir__thread *thread = &weir__own_thread;
+    weir__seat *seat = thread->caches != NULL ? thread->caches->mine : NULL;
+    while (seat != NULL && seat->pool != pool)
+        seat = seat->next_mine;
+    if (seat != NULL)
+        thread->seat = seat;
+    return seat;
+}
+
+static bool is_dead(const weir__seat *seat)
+{
+    /* Acquire: the pool has finished with it. */
+    return atomic_load_explicit(&seat->is_dead, memory_order_acquire);
+}
+
+static void seat_free(weir__seat *seat)
+{
+    weir__host_free(seat->caches);
+    weir__host_free(seat);
+}
+
+/* Frees the calling thread's seats whose pools have let go of them. */
+static void sweep_mine(weir__thread_caches *caches)
+{
+    weir__seat **link = &caches->mine;
+    while (*link != NULL) {
+        weir__seat *seat = *link;
+        if (!is_dead(seat)) {
+            link = &seat->next_mine;
+            continue;
+        }
+        *link = seat->next_mine;
+        if (weir__own_thread.seat == seat)
+            weir__own_thread.seat = NULL;
+        seat_free(seat);
+    }
+}
+
+/* Once none is left, nothing of the thread is. */
+static void sweep_here(void)
+{
+    weir__thread *thread = weir__thread_self();
+    if (thread->caches == NULL)
+        return;
+    sweep_mine(thread->caches);
+    if (thread->caches->mine == NULL) {
+        weir__host_free(thread->caches);
+        thread->caches = NULL;
+    }
+}
+
+/* ---- tallies ---- */
+
+static void fold_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
+{
+    weir_resource_statistics *counts = &self->counts;
+    int64_t out = 0, peak = 0;
+    for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next) {
+        const weir__tally *tally = &seat->tally;
+        counts->allocations += tally->allocations;
+        counts->deallocations += tally->deallocations;
+        out += tally->out_bytes;
+        if (peak < tally->peak_bytes)
+            peak = tally->peak_bytes;
+        seat->tally = (weir__tally){ 0 };
+    }
+    size_t high = counts->out_bytes + (size_t)peak;
+    counts->out_bytes += (size_t)out;
+    counts->out_blocks = (size_t)(counts->allocations - counts->deallocations);
+    if (high < counts->out_bytes)
+        high = counts->out_bytes;
+    if (counts->peak_out_bytes < high)
+        counts->peak_out_bytes = high;
+}
+
+/* ---- closed gates ---- */
+
+/* All seats are the caller's from now on. */
+static void close_gates(weir__pool *self) WEIR_REQUIRES(self->seats_lock)
+{
+    for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next)
+        weir__gate_close_begin(&seat->gate);
+    if (self->seats != NULL)
+        weir__gate_barrier();
+    for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next)
+        weir__gate_close_wait(&seat->gate);
+}
+
+/* Opens them again, but for those whose threads are gone: these are freed. */
+static void open_gates(weir__pool *self) WEIR_REQUIRES(self->seats_lock)
+{
+    weir__seat **link = &self->seats;
+    while (*link != NULL) {
+        weir__seat *seat = *link;
+        if (!seat->is_left) {
+            weir__gate_open(&seat->gate);
+            link = &seat->next;
+            continue;
+        }
+        *link = seat->next;
+        seat_free(seat);
+    }
+}
+
+/* ---- emptying ---- */
+
+void weir__pool_settle_locked(weir__pool *self, weir__block_list *list,
+                              weir__mark mark)
+{
+    uint32_t id = list->head;
+    for (uint32_t i = 0; i < list->count; i++) {
+        uint32_t next = weir__link_of(weir__heap_block_of(&self->heap, id));
+        weir__pool_release_locked(self, id, mark);
+        id = next;
+    }
+    *list = (weir__block_list){ 0 };
+}
+
+bool weir__cache_empty(weir__pool *self, weir__cache *cache)
+{
+    weir__cache_spill_all(cache, &self->heap.view);
+    bool any = cache->spill.count > 0;
+    if (!any && cache->unclosed == 0)
+        return false;
+    /* Taken now, when all of it is free, and closed before others see it. */
+    weir__mark mark = weir__order_mark_here(self->order, cache->clock);
+    (void)weir__order_close(self->order, cache->clock);
+    cache->unclosed = 0;
+    cache->bytes = 0;
+    weir__mutex_lock(&self->lock);
+    weir__pool_settle_locked(self, &cache->spill, mark);
+    weir__mutex_unlock(&self->lock);
+    return any;
+}
+
+static void cache_end(weir__pool *self, weir__cache *cache)
+{
+    weir__mutex_lock(&self->lock);
+    weir__heap_owner_at(&self->heap, cache->owner)->pins--;
+    weir__mutex_unlock(&self->lock);
+    weir__host_free(cache);
+}
+
+static bool seat_empty(weir__pool *self, weir__seat *seat)
+{
+    bool any = false;
+    for (uint32_t i = 0; seat->caches != NULL && i <= seat->mask; i++) {
+        if (seat->caches[i] != NULL)
+            any = weir__cache_empty(self, seat->caches[i]) || any;
+    }
+    return any;
+}
+
+static void seat_end_caches(weir__pool *self, weir__seat *seat)
+{
+    for (uint32_t i = 0; seat->caches != NULL && i <= seat->mask; i++) {
+        if (seat->caches[i] == NULL)
+            continue;
+        (void)weir__cache_empty(self, seat->caches[i]);
+        cache_end(self, seat->caches[i]);
+        seat->caches[i] = NULL;
+    }
+    seat->cache_count = 0;
+    seat->last = NULL;
+}
+
+static bool empty_depot(weir__pool *self)
+{
+    weir__mutex_lock(&self->lock);
+    bool any = self->depot.count > 0;
+    while (self->depot.count > 0)
+        weir__pool_drain_locked(self);
+    weir__mutex_unlock(&self->lock);
+    return any;
+}
+
+void weir__pool_seats_close(weir__pool *self)
+{
+    weir__mutex_lock(&self->seats_lock);
+    close_gates(self);
+    weir__mutex_lock(&self->lock);
+    fold_locked(self);
+    weir__mutex_unlock(&self->lock);
+}
+
+void weir__pool_seats_open(weir__pool *self)
+{
+    open_gates(self);
+    weir__mutex_unlock(&self->seats_lock);
+}
+
+void weir__pool_cached_locked(const weir__pool *self, size_t *blocks, size_t *bytes)
+{
+    *blocks = (size_t)self->depot.count * WEIR__MAGAZINE;
+    *bytes = self->depot.bytes;
+    for (const weir__seat *seat = self->seats; seat != NULL; seat = seat->next) {
+        for (uint32_t i = 0; seat->caches != NULL && i <= seat->mask; i++) {
+            if (seat->caches[i] == NULL)
+                continue;
+            *blocks += weir__cache_blocks(seat->caches[i]);
+            *bytes += seat->caches[i]->bytes;
+        }
+    }
+}
+
+bool weir__pool_flush_caches(weir__pool *self)
+{
+    bool any = false;
+    weir__pool_seats_close(self);
+    for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next)
+        any = seat_empty(self, seat) || any;
+    any = empty_depot(self) || any;
+    weir__pool_seats_open(self);
+    return any;
+}
+
+void weir__pool_end_caches(weir__pool *self)
+{
+    weir__pool_seats_close(self);
+    self->no_more_seats = true;
+    for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next)
+        seat_end_caches(self, seat);
+    (void)empty_depot(self);
+    for (weir__seat *seat = self->seats, *next; seat != NULL; seat = next) {
+        next = seat->next;
+        if (seat->is_left)
+            seat_free(seat);
+        else /* Release: from now on it is its thread's alone. */
+            atomic_store_explicit(&seat->is_dead, true, memory_order_release);
+    }
+    self->seats = NULL;
+    weir__mutex_unlock(&self->seats_lock);
+    sweep_here();
+}
+
+/* Takes the cache at `at` out of the table, and puts those behind it where they are
+ * found. */
+static void table_remove(weir__seat *seat, uint32_t at)
+{
+    seat->caches[at] = NULL;
+    seat->cache_count--;
+    seat->last = NULL;
+    for (uint32_t i = (at + 1) & seat->mask; seat->caches[i] != NULL;
+         i = (i + 1) & seat->mask) {
+        weir__cache *cache = seat->caches[i];
+        seat->caches[i] = NULL;
+        uint32_t to = weir__stream_hash(cache->stream) & seat->mask;
+        while (seat->caches[to] != NULL)
+            to = (to + 1) & seat->mask;
+        seat->caches[to] = cache;
+    }
+}
+
+static void forget_stream(weir__pool *self, weir__seat *seat, weir_stream stream)
+{
+    weir__cache *cache = weir__cache_find(seat, stream);
+    if (cache == NULL)
+        return;
+    uint32_t at = weir__stream_hash(stream) & seat->mask;
+    while (seat->caches[at] != cache)
+        at = (at + 1) & seat->mask;
+    table_remove(seat, at);
+    (void)weir__cache_empty(self, cache);
+    cache_end(self, cache);
+}
+
+void weir__pool_stream_changes(weir__order_listener *listener, weir_stream stream,
+                               uint64_t clock)
+{
+    weir__pool *self = (weir__pool *)(void *)((char *)listener -
+                                              offsetof(weir__pool, listener));
+    weir__pool_seats_close(self);
+    for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next)
+        forget_stream(self, seat, stream);
+    weir__pool_seats_open(self);
+    /* What is in the heap may have a number that no mark was taken for yet. */
+    (void)weir__order_mark_here(self->order, clock);
+    (void)weir__order_close(self->order, clock);
+}
+
+/* ---- beginning ---- */
+
+static bool table_grow(weir__seat *seat)
+{
+    uint32_t old = seat->caches != NULL ? seat->mask + 1 : 0;
+    if (seat->cache_count * 2 < old)
+        return true;
+    uint32_t count = old != 0 ? old * 2 : 4;
+    weir__cache **caches = weir__host_alloc(count * sizeof(weir__cache *));
+    if (caches == NULL)
+        return false;
+    memset(caches, 0, count * sizeof(weir__cache *));
+    for (uint32_t i = 0; i < old; i++) {
+        if (seat->caches[i] == NULL)
+            continue;
+        uint32_t to = weir__stream_hash(seat->caches[i]->stream) & (count - 1);
+        while (caches[to] != NULL)
+            to = (to + 1) & (count - 1);
+        caches[to] = seat->caches[i];
+    }
+    weir__host_free(seat->caches);
+    seat->caches = caches;
+    seat->mask = count - 1;
+    return true;
+}
+
+/* A cache for `stream`, whose clock is steady; inside of the gate. Without memory there
+ * is none. */
+static void cache_add(weir__pool *self, weir__seat *seat, weir_stream stream)
+{
+    uint64_t clock;
+    const _Atomic uint64_t *counter;
+    if (!table_grow(seat) ||
+        !weir__order_steady(self->order, stream, &clock, &counter))
+        return;
+    weir__cache *cache = weir__host_alloc(sizeof *cache);
+    if (cache == NULL)
+        return;
+    *cache = (weir__cache){ .stream = stream,
+                            .holder_tag = weir__holder_tag(seat->number),
+                            .clock = clock,
+                            .counter = counter };
+    for (uint32_t i = 0; i < WEIR__SMALL_BINS; i++)
+        cache->bins[i].grains = i + 1;
+    weir__mutex_lock(&self->lock);
+    weir__heap_owner *owner = weir__heap_owner_get(&self->heap, clock, stream);
+    if (owner != NULL) {
+        owner->pins++;
+        cache->owner = owner->slot;
+    }
+    weir__mutex_unlock(&self->lock);
+    if (owner == NULL) {
+        weir__host_free(cache);
+        return;
+    }
+    uint32_t at = weir__stream_hash(stream) & seat->mask;
+    while (seat->caches[at] != NULL)
+        at = (at + 1) & seat->mask;
+    seat->caches[at] = cache;
+    seat->cache_count++;
+}
+
+static weir__seat *seat_add(weir__pool *self, weir__thread_caches *caches)
+{
+    weir__seat *seat = weir__host_alloc(sizeof *seat);
+    if (seat == NULL)
+        return NULL;
+    *seat = (weir__seat){ .pool = self };
+    weir__gate_init(&seat->gate);
+    weir__mutex_lock(&self->seats_lock);
+    bool is_late = self->no_more_seats;
+    if (!is_late) {
+        self->seat_number = self->seat_number % WEIR__HOLDER_MAX + 1; /* 0: nobody */
+        seat->number = self->seat_number;
+        seat->next = self->seats;
+        self->seats = seat;
+    }
+    weir__mutex_unlock(&self->seats_lock);
+    if (is_late) {
+        weir__host_free(seat);
+        return NULL;
+    }
+    seat->next_mine = caches->mine;
+    caches->mine = seat;
+    return seat;
+}
+
+/* ---- the end of a thread ---- */
+
+static bool leave_seat(weir__seat *seat)
+{
+    if (!weir__gate_enter(&seat->gate))
+        return false;
+    seat_end_caches(seat->pool, seat);
+    seat->is_left = true;
+    weir__gate_leave(&seat->gate); /* from here on it is the pool's */
+    return true;
+}
+
+/* A gate that is closed is a flusher's, who will open it, or let go of the seat. */
+static void seat_leave(weir__seat *seat)
+{
+    while (!leave_seat(seat)) {
+        if (is_dead(seat)) {
+            seat_free(seat);
+            return;
+        }
+        (void)sched_yield();
+    }
+}
+
+static void caches_end(void *context)
+{
+    weir__thread_caches *caches = context;
+    for (weir__seat *seat = caches->mine, *next; seat != NULL; seat = next) {
+        next = seat->next_mine;
+        seat_leave(seat);
+    }
+    weir__host_free(caches);
+}
+
+static weir__thread_caches *caches_here(void)
+{
+    weir__thread *thread = weir__thread_self();
+    if (thread->caches != NULL || !weir__thread_watch_exit(caches_end))
+        return thread->caches;
+    weir__thread_caches *caches = weir__host_alloc(sizeof *caches);
+    if (caches != NULL) {
+        memset(caches, 0, sizeof *caches);
+        thread->caches = caches;
+    }
+    return caches;
+}
+
+void weir__pool_take_seat(weir__pool *self, weir_stream stream)
+{
+    if (self->gate_bytes == 0)
+        return;
+    weir__thread_caches *caches = caches_here();
+    if (caches == NULL)
+        return;
+    weir__seat *seat = weir__seat_search(self);
+    if (seat != NULL && is_dead(seat)) {
+        sweep_mine(caches);
+        seat = NULL;
+    }
+    if (seat == NULL) {
+        sweep_mine(caches);
+        seat = seat_add(self, caches);
+    }
+    if (seat == NULL || !weir__gate_enter(&seat->gate))
+        return;
+    if (weir__cache_find(seat, stream) == NULL)
+        cache_add(self, seat, stream);
+    weir__gate_leave(&seat->gate);
+}
+
+void weir_thread_flush(void)
+{
+    weir__thread_caches *caches = weir__thread_self()->caches;
+    if (caches == NULL || weir__enter() != WEIR_OK)
+        return;
+    for (weir__seat *seat = caches->mine; seat != NULL; seat = seat->next_mine) {
+        if (!weir__gate_enter(&seat->gate))
+            continue; /* somebody else does it */
+        (void)seat_empty(seat->pool, seat);
+        weir__gate_leave(&seat->gate);
+    }
+    sweep_here();
+}

@@ -1,0 +1,56 @@
+/* pool_seats.h - the seats of a pool's threads: how they begin and end, and how others
+ * get what is in their caches. See pool_cache.h for what they are. */
+#ifndef WEIR_POOL_SEATS_H
+#define WEIR_POOL_SEATS_H
+
+#include "internal.h"
+#include "pool_internal.h"
+
+typedef struct weir__thread_caches weir__thread_caches;
+
+weir__seat *weir__seat_search(const weir__pool *pool);
+
+/* The calling thread's seat in `pool`, or null. It may be dead: its gate is closed. */
+static inline weir__seat *weir__seat_here(const weir__pool *pool)
+{
+    weir__seat *seat = weir__own_thread.seat;
+    return WEIR_LIKELY(seat != NULL && seat->pool == pool) ? seat
+                                                           : weir__seat_search(pool);
+}
+
+/* Sees to it that the thread has a cache for `stream`, where there can be one. May ask
+ * for host memory; without it there is none. To be called without locks, outside of the
+ * gate. */
+void weir__pool_take_seat(weir__pool *pool, weir_stream stream);
+
+/* ---- behind the gate: by its owner, or by a flusher ---- */
+
+/* Gives all that a cache has to the heap, behind a new mark. True: there was something.
+ * May call the device, and takes the pool's lock. */
+bool weir__cache_empty(weir__pool *pool, weir__cache *cache);
+
+/* Releases a list of CACHED blocks behind `mark`. */
+void weir__pool_settle_locked(weir__pool *pool, weir__block_list *list,
+                              weir__mark mark) WEIR_REQUIRES(pool->lock);
+
+/* ---- for who has no lock but perhaps `miss` ---- */
+
+/* Gives all caches and the depot to the heap, also those of threads that sleep. True:
+ * there was something. */
+bool weir__pool_flush_caches(weir__pool *pool);
+
+/* Between the two everybody is kept out of the caches, and what threads have counted is
+ * in the pool's counts. */
+void weir__pool_seats_close(weir__pool *pool) WEIR_ACQUIRE(pool->seats_lock);
+void weir__pool_seats_open(weir__pool *pool) WEIR_RELEASE(pool->seats_lock);
+/* What caches and depot have, with both locks held. */
+void weir__pool_cached_locked(const weir__pool *pool, size_t *blocks, size_t *bytes);
+
+/* Flushes, and no thread gets a seat any more. */
+void weir__pool_end_caches(weir__pool *pool);
+
+/* A stream ends, or a capture begins or ends on it: its caches go. */
+void weir__pool_stream_changes(weir__order_listener *listener, weir_stream stream,
+                               uint64_t clock);
+
+#endif

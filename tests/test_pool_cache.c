@@ -1,0 +1,575 @@
+/* test_pool_cache.c - a thread's cache as the records that it is: random programs
+ * against arrays, checks that stop, and the table of caches by stream. */
+#include "pool_cache.h"
+#include "support_records.h"
+
+#define SIZES     5
+#define PER_SIZE  (2 * WEIR__MAGAZINE + 12)
+#define BLOCKS    (SIZES * PER_SIZE)
+#define HOLDER    UINT32_C(0x15a5a5) /* of 21 bits */
+#define NO_HOLDER UINT32_C(0x15a5a4)
+
+/* ---- the model: arrays, the top last ---- */
+
+typedef struct pile {
+    uint32_t ids[BLOCKS];
+    uint32_t count;
+} pile;
+
+static void pile_add(pile *self, uint32_t id)
+{
+    self->ids[self->count++] = id;
+}
+
+/* The `n` lowest go from one pile onto another. */
+static void pile_move_lowest(pile *self, uint32_t n, pile *to)
+{
+    for (uint32_t i = 0; i < n; i++)
+        pile_add(to, self->ids[i]);
+    self->count -= n;
+    memmove(self->ids, self->ids + n, self->count * sizeof *self->ids);
+}
+
+static void pile_move_from_the_top(pile *self, pile *to)
+{
+    while (self->count > 0)
+        pile_add(to, self->ids[--self->count]);
+}
+
+/* A cache, and what should be in it. */
+typedef struct world {
+    records heap;
+    weir__cache cache;
+    uint32_t sizes[SIZES];
+    uint32_t grains[BLOCKS + 1]; /* of each block */
+    pile bins[WEIR__BINS];
+    uint32_t bin_grains[WEIR__BINS];
+    pile spilt;
+    pile out;                    /* in no order */
+    pile away[SIZES];            /* full magazines that were taken out, by size */
+    uint64_t random;
+    uint32_t refusals, swaps;    /* rare things that were met */
+} world;
+
+static uint32_t below(world *w, uint32_t n)
+{
+    return (uint32_t)support_random_below(&w->random, n);
+}
+
+static uint32_t out_tag(const world *w, uint32_t id)
+{
+    size_t bytes = ((size_t)w->grains[id] << WEIR__HEAP_GRAIN_BITS) - id % 256;
+    return weir__heap_out_tag(bytes, (size_t)1 << id % 9);
+}
+
+static size_t bytes_of(const world *w, uint32_t id)
+{
+    return (size_t)w->grains[id] << WEIR__HEAP_GRAIN_BITS;
+}
+
+/* A block is the user's. */
+static void go_out(world *w, uint32_t id)
+{
+    weir__heap_set_tag(&w->heap.all[id], out_tag(w, id));
+    pile_add(&w->out, id);
+}
+
+static uint32_t bin_index(world *w, uint32_t grains)
+{
+    return (uint32_t)(weir__cache_bin(&w->cache, grains) - w->cache.bins);
+}
+
+/* The first large size from `from` on that has the bin of `grains`, or another's. */
+static uint32_t large_size(world *w, uint32_t from, uint32_t grains, bool same)
+{
+    while (from == grains || (bin_index(w, from) == bin_index(w, grains)) != same)
+        from++;
+    return from;
+}
+
+/* Two small sizes, a large one with its rival, and one with a bin of its own, which may
+ * be the largest that there is. */
+static void choose_sizes(world *w)
+{
+    uint32_t large = WEIR__SMALL_BINS + 1 + below(w, 1000);
+    w->sizes[0] = 1 + below(w, WEIR__SMALL_BINS - 1);
+    w->sizes[1] = WEIR__SMALL_BINS;
+    w->sizes[2] = large;
+    w->sizes[3] = large_size(w, large + 1, large, true);
+    w->sizes[4] = large_size(w, large + 1, large, false);
+    if (bin_index(w, UINT32_MAX) != bin_index(w, large))
+        w->sizes[4] = UINT32_MAX;
+}
+
+static void world_begin(world *w, uint64_t seed)
+{
+    memset(w, 0, sizeof *w);
+    w->random = seed;
+    w->cache.holder_tag = weir__holder_tag(HOLDER);
+    choose_sizes(w);
+    w->heap = records_begin(BLOCKS);
+    for (uint32_t id = 1; id <= BLOCKS; id++) {
+        w->grains[id] = w->sizes[id % SIZES];
+        records_make(&w->heap, id, w->grains[id]);
+        go_out(w, id);
+    }
+}
+
+/* ---- the cache is what the model is ---- */
+
+/* Claims that a stack is the `count` of `ids` that end before `end`. */
+static void must_be_stack(const world *w, uint32_t id, const uint32_t *end,
+                          uint32_t count)
+{
+    for (; count > 0; count--) {
+        must_equal(id, *--end);
+        id = weir__link_of(&w->heap.all[id]);
+    }
+    must_equal(id, 0);
+}
+
+static size_t must_have_tags(const world *w, const pile *ids, bool is_out)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < ids->count; i++) {
+        uint32_t id = ids->ids[i];
+        records_must_be(&w->heap, id, w->grains[id],
+                        is_out ? out_tag(w, id) : w->cache.holder_tag);
+        bytes += bytes_of(w, id);
+    }
+    return bytes;
+}
+
+static void must_be_bin(const world *w, uint32_t index)
+{
+    const weir__bin *bin = &w->cache.bins[index];
+    const pile *ids = &w->bins[index];
+    must_equal(bin->grains, w->bin_grains[index]);
+    must(bin->count <= WEIR__MAGAZINE);
+    must_equal(bin->count + (bin->full != 0 ? WEIR__MAGAZINE : 0), ids->count);
+    if (bin->count > 0) {
+        uint32_t top = ids->ids[ids->count - 1];
+        must_equal((uintptr_t)bin->ptr, records_base(top));
+        must(bin->top == &w->heap.all[top]);
+        must_be_stack(w, bin->top_id, ids->ids + ids->count, bin->count);
+    }
+    if (bin->full != 0)
+        must_be_stack(w, bin->full, ids->ids + WEIR__MAGAZINE, WEIR__MAGAZINE);
+}
+
+static void must_be_as_modelled(const world *w)
+{
+    size_t bytes = 0, blocks = w->spilt.count;
+    for (uint32_t i = 0; i < WEIR__BINS; i++) {
+        must_be_bin(w, i);
+        bytes += must_have_tags(w, &w->bins[i], false);
+        blocks += w->bins[i].count;
+    }
+    size_t spilt_bytes = must_have_tags(w, &w->spilt, false);
+    must_equal(w->cache.spill.count, w->spilt.count);
+    must_equal(w->cache.spill.bytes, spilt_bytes);
+    must_be_stack(w, w->cache.spill.head, w->spilt.ids + w->spilt.count,
+                  w->spilt.count);
+    must_equal(w->cache.bytes, bytes + spilt_bytes);
+    must_equal(weir__cache_blocks(&w->cache), blocks);
+    (void)must_have_tags(w, &w->out, true);
+    weir__cache_verify(&w->cache, &w->heap.view);
+}
+
+/* ---- steps ---- */
+
+static void spill(world *w, uint32_t id)
+{
+    w->cache.bytes += bytes_of(w, id);
+    weir__cache_spill(&w->cache, &w->heap.all[id], id);
+    pile_add(&w->spilt, id);
+}
+
+/* The full magazine below the top leaves. */
+static void take_full(world *w, weir__bin *bin, pile *ids, pile *to)
+{
+    must_be_stack(w, bin->full, ids->ids + WEIR__MAGAZINE, WEIR__MAGAZINE);
+    bin->full = 0;
+    w->cache.bytes -= bytes_of(w, ids->ids[0]) * WEIR__MAGAZINE;
+    pile_move_lowest(ids, WEIR__MAGAZINE, to);
+}
+
+static bool push(world *w, weir__bin *bin, uint32_t id)
+{
+    return weir__bin_push(bin, &w->heap.all[id], id, (void *)records_base(id),
+                          w->cache.holder_tag);
+}
+
+static void step_give_back(world *w)
+{
+    if (w->out.count == 0)
+        return;
+    uint32_t at = below(w, w->out.count), id = w->out.ids[at];
+    w->out.ids[at] = w->out.ids[--w->out.count];
+    weir__bin *bin = weir__cache_bin(&w->cache, w->grains[id]);
+    pile *ids = &w->bins[bin - w->cache.bins];
+    if (bin->grains != w->grains[id] || below(w, 50) == 0) {
+        spill(w, id);
+        return;
+    }
+    bool is_room = push(w, bin, id);
+    must_equal(is_room, ids->count < 2 * WEIR__MAGAZINE);
+    if (!is_room) {
+        w->refusals++;
+        records_must_be(&w->heap, id, w->grains[id], out_tag(w, id));
+        weir__cache_verify(&w->cache, &w->heap.view);
+        take_full(w, bin, ids, &w->away[id % SIZES]);
+        must(push(w, bin, id));
+    }
+    w->cache.bytes += bytes_of(w, id);
+    pile_add(ids, id);
+}
+
+static void claim(world *w, uint32_t grains)
+{
+    uint32_t index = bin_index(w, grains);
+    must(weir__cache_claim(&w->cache, &w->heap.view, grains) ==
+         &w->cache.bins[index]);
+    if (w->bin_grains[index] != grains) {
+        w->swaps += w->bins[index].count > 0;
+        pile_move_from_the_top(&w->bins[index], &w->spilt);
+    }
+    w->bin_grains[index] = grains;
+}
+
+/* A magazine that left comes back to an empty bin. */
+static void load(world *w, uint32_t size)
+{
+    weir__bin *bin = weir__cache_bin(&w->cache, w->sizes[size]);
+    pile *ids = &w->bins[bin - w->cache.bins], *away = &w->away[size];
+    if (away->count == 0)
+        return;
+    must_equal(ids->count, 0);
+    weir__bin_load(bin, &w->heap.view, away->ids[WEIR__MAGAZINE - 1], WEIR__MAGAZINE);
+    pile_move_lowest(away, WEIR__MAGAZINE, ids);
+    w->cache.bytes += bytes_of(w, ids->ids[0]) * WEIR__MAGAZINE;
+}
+
+static void step_take(world *w)
+{
+    uint32_t size = below(w, SIZES), grains = w->sizes[size];
+    weir__bin *bin = weir__cache_bin(&w->cache, grains);
+    pile *ids = &w->bins[bin - w->cache.bins];
+    if (bin->grains != grains) {
+        claim(w, grains);
+        return;
+    }
+    bool is_ready = weir__bin_is_ready(bin, &w->heap.view);
+    must_equal(is_ready, ids->count > 0);
+    if (!is_ready) {
+        load(w, size);
+        return;
+    }
+    must_be_as_modelled(w);
+    uint32_t id = ids->ids[--ids->count];
+    must(bin->ptr == (void *)records_base(id));
+    must(weir__bin_pop(bin, &w->heap.view) == &w->heap.all[id]);
+    records_must_be(&w->heap, id, grains, w->cache.holder_tag);
+    w->cache.bytes -= bytes_of(w, id);
+    go_out(w, id);
+}
+
+static void step_spill_all(world *w)
+{
+    weir__cache_spill_all(&w->cache, &w->heap.view);
+    for (uint32_t i = 0; i < WEIR__BINS; i++)
+        pile_move_from_the_top(&w->bins[i], &w->spilt);
+}
+
+/* What was spilt, and what is away, goes to the user again. */
+static void step_settle(world *w)
+{
+    w->cache.bytes -= w->cache.spill.bytes;
+    w->cache.spill = (weir__block_list){ 0 };
+    while (w->spilt.count > 0)
+        go_out(w, w->spilt.ids[--w->spilt.count]);
+    for (uint32_t i = 0; i < SIZES && below(w, 2) == 0; i++)
+        while (w->away[i].count > 0)
+            go_out(w, w->away[i].ids[--w->away[i].count]);
+}
+
+static void random_programs_are_as_arrays(void **state)
+{
+    (void)state;
+    static world w;
+    uint32_t refusals = 0, swaps = 0;
+    uint64_t programs = SUPPORT_PROGRAMS("programs of a pool's cache", 400, 10000);
+    for (uint64_t program = 0; program < programs; program++) {
+        world_begin(&w, support_seed(program));
+        for (uint32_t step = 0; step < 16 * BLOCKS; step++) {
+            /* By turns more is given back, and more is taken. */
+            uint32_t giving = step / (4 * BLOCKS) % 2 == 0 ? 75 : 25;
+            uint32_t dice = below(&w, 100);
+            if (below(&w, 4 * BLOCKS) == 0)
+                step_spill_all(&w);
+            else if (below(&w, 40) == 0)
+                step_settle(&w);
+            else if (below(&w, 40) == 0)
+                claim(&w, w.sizes[below(&w, SIZES)]);
+            else if (dice < giving)
+                step_give_back(&w);
+            else
+                step_take(&w);
+            must_be_as_modelled(&w);
+        }
+        refusals += w.refusals;
+        swaps += w.swaps;
+        records_end(&w.heap);
+    }
+    print_message("magazines of %u: %u did not fit, %u bins emptied for a rival\n",
+                  (unsigned)WEIR__MAGAZINE, (unsigned)refusals, (unsigned)swaps);
+    must(refusals > 0 && swaps > 0);
+}
+
+static void every_size_has_its_bin(void **state)
+{
+    (void)state;
+    weir__cache cache = { 0 };
+    for (uint32_t grains = 1; grains <= WEIR__SMALL_BINS; grains++)
+        must(weir__cache_bin(&cache, grains) == &cache.bins[grains - 1]);
+    bool is_met[WEIR__BINS] = { false };
+    uint64_t random = 0;
+    for (uint32_t i = 0; i < 100 * WEIR__LARGE_BINS; i++) {
+        uint32_t grains = (uint32_t)support_random_between(
+            &random, WEIR__SMALL_BINS + 1, i % 2 == 0 ? 100 * WEIR__BINS : UINT32_MAX);
+        ptrdiff_t at = weir__cache_bin(&cache, grains) - cache.bins;
+        must(at >= (ptrdiff_t)WEIR__SMALL_BINS && at < (ptrdiff_t)WEIR__BINS);
+        is_met[at] = true;
+    }
+    for (uint32_t i = WEIR__SMALL_BINS; i < WEIR__BINS; i++)
+        must(is_met[i]);
+}
+
+/* ---- verify stops ---- */
+
+/* Block 1 is spilt; the bin of one grain has a full magazine, the lowest of it block 2,
+ * and one block more, LAST. */
+#define LAST (2 + WEIR__MAGAZINE)
+
+typedef struct scene {
+    records heap;
+    weir__cache cache;
+    weir__bin *bin;
+    void (*damage)(struct scene *);
+} scene;
+
+static void scene_begin(scene *s)
+{
+    *s = (scene){ .heap = records_begin(LAST) };
+    s->cache.holder_tag = weir__holder_tag(HOLDER);
+    for (uint32_t id = 1; id <= LAST; id++)
+        records_make(&s->heap, id, 1);
+    weir__cache_spill(&s->cache, &s->heap.all[1], 1);
+    s->bin = weir__cache_claim(&s->cache, &s->heap.view, 1);
+    for (uint32_t id = 2; id <= LAST; id++)
+        must(weir__bin_push(s->bin, &s->heap.all[id], id, (void *)records_base(id),
+                            s->cache.holder_tag));
+    s->cache.bytes = LAST * WEIR__HEAP_GRAIN;
+    must(s->bin->full != 0 && s->bin->count == 1);
+    weir__cache_verify(&s->cache, &s->heap.view);
+}
+
+static void is_anothers(scene *s, uint32_t id)
+{
+    weir__heap_set_tag(&s->heap.all[id], weir__holder_tag(NO_HOLDER));
+}
+
+static void spilt_is_anothers(scene *s) { is_anothers(s, 1); }
+static void full_is_anothers(scene *s)  { is_anothers(s, 2); }
+static void top_is_anothers(scene *s)   { is_anothers(s, LAST); }
+
+static void top_is_out(scene *s)
+{
+    weir__heap_set_tag(s->bin->top, weir__heap_out_tag(200, 256));
+}
+
+static void top_is_larger(scene *s)
+{
+    atomic_store(&s->bin->top->grains, 2);
+    s->cache.bytes += WEIR__HEAP_GRAIN;
+}
+
+static void full_is_larger(scene *s)
+{
+    atomic_store(&s->heap.all[2].grains, 2);
+    s->cache.bytes += WEIR__HEAP_GRAIN;
+}
+
+static void spill_is_longer(scene *s)   { s->cache.spill.count = 0; }
+static void spill_goes_round(scene *s)  { weir__link_set(&s->heap.all[1], 1); }
+static void top_goes_on(scene *s)       { weir__link_set(s->bin->top, s->bin->full); }
+static void full_goes_on(scene *s)      { weir__link_set(&s->heap.all[2], LAST); }
+static void full_is_too_short(scene *s) { s->bin->full = LAST - 2; }
+static void spilt_bytes_are_off(scene *s) { s->cache.spill.bytes++; }
+static void count_is_too_long(scene *s) { s->bin->count = WEIR__MAGAZINE + 1; }
+static void top_is_missing(scene *s)    { s->bin->top = NULL; }
+static void count_is_none(scene *s)     { s->bin->count = 0; }
+static void top_is_below(scene *s)      { s->bin->top_id = 2; }
+static void address_is_off(scene *s)    { s->bin->ptr = (void *)records_base(2); }
+static void bytes_are_off(scene *s)     { s->cache.bytes -= WEIR__HEAP_GRAIN; }
+
+static void bin_is_nobodys(scene *s)
+{
+    s->bin->grains = 0;
+}
+
+static void full_is_nobodys(scene *s)
+{
+    (void)weir__bin_pop(s->bin, &s->heap.view);
+    s->cache.bytes -= WEIR__HEAP_GRAIN;
+    s->bin->grains = 0;
+}
+
+static void bin_is_misplaced(scene *s)
+{
+    s->cache.bins[1] = *s->bin;
+    *s->bin = (weir__bin){ 0 };
+}
+
+static void damage_and_verify(void *argument)
+{
+    scene *s = argument;
+    s->damage(s);
+    weir__cache_verify(&s->cache, &s->heap.view);
+}
+
+static void verify_stops_at_each_damage(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*damage)(scene *);
+        const char *words;
+    } all[] = {
+        { spilt_is_anothers, "a cache's blocks are marked as its own" },
+        { full_is_anothers, "a cache's blocks are marked as its own" },
+        { top_is_anothers, "a cache's blocks are marked as its own" },
+        { top_is_out, "a cache's blocks are marked as its own" },
+        { top_is_larger, "a bin's blocks are of one size" },
+        { full_is_larger, "a bin's blocks are of one size" },
+        { spill_is_longer, "a stack ends where its count does" },
+        { spill_goes_round, "a stack ends where its count does" },
+        { top_goes_on, "a stack ends where its count does" },
+        { full_goes_on, "a stack ends where its count does" },
+        { full_is_too_short, "marked as its own" }, /* it goes on to record 0 */
+        { spilt_bytes_are_off, "spilt bytes are counted" },
+        { count_is_too_long, "a magazine is no longer than that" },
+        { top_is_missing, "a bin knows its top by id and address" },
+        { count_is_none, "a cache counts its bytes" },
+        { top_is_below, "a bin knows its top by id and address" },
+        { address_is_off, "a bin knows its top by id and address" },
+        { bin_is_nobodys, "a bin that is nobody's is empty" },
+        { full_is_nobodys, "a bin that is nobody's is empty" },
+        { bin_is_misplaced, "a bin is where its size says" },
+        { bytes_are_off, "a cache counts its bytes" },
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        scene s;
+        scene_begin(&s);
+        s.damage = all[i].damage;
+        must_stop(all[i].words, damage_and_verify, &s);
+        records_end(&s.heap);
+    }
+}
+
+static void damage_and_spill(void *argument)
+{
+    scene *s = argument;
+    s->damage(s);
+    weir__cache_spill_all(&s->cache, &s->heap.view);
+}
+
+static void damage_and_claim(void *argument)
+{
+    scene *s = argument;
+    s->damage(s);
+    s->bin->grains = 3; /* as if it were a rival's */
+    (void)weir__cache_claim(&s->cache, &s->heap.view, 1);
+}
+
+/* As two frees of one block on two threads leave it. */
+static void anothers_block_is_not_spilt(void **state)
+{
+    (void)state;
+    void (*const damages[])(scene *) = { top_is_anothers, full_is_anothers,
+                                         top_is_out };
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        scene s;
+        scene_begin(&s);
+        s.damage = damages[i];
+        must_stop("was given back twice", damage_and_spill, &s);
+        must_stop("was given back twice", damage_and_claim, &s);
+        records_end(&s.heap);
+    }
+}
+
+/* ---- by stream ---- */
+
+#define TABLE_MOST 64
+
+/* Streams as they come: the default ones, and pointers; some of one hash. */
+static weir_stream some_stream(uint64_t *random, uint32_t mask, weir_stream rival)
+{
+    uintptr_t stream;
+    do {
+        stream = support_random_below(random, 8) == 0
+                     ? (uintptr_t)support_random_below(random, 3)
+                     : (uintptr_t)support_random_below(random, 1 << 20) * 16;
+    } while (rival != NULL && (weir__stream_hash((weir_stream)stream) & mask) !=
+                                  (weir__stream_hash(rival) & mask));
+    return (weir_stream)stream;
+}
+
+static void cache_is_found_by_its_stream(void **state)
+{
+    (void)state;
+    static weir__cache caches[TABLE_MOST];
+    weir__seat seat = { 0 };
+    must(weir__cache_find(&seat, NULL) == NULL); /* which has no table yet */
+    uint64_t wrapped = 0;
+    for (uint64_t i = 0; i < 2000; i++) {
+        uint64_t random = support_seed(i);
+        weir__cache *table[TABLE_MOST] = { NULL };
+        seat.mask = (2u << support_random_below(&random, 6)) - 1;
+        seat.caches = table;
+        /* All but one slot, all of one hash, or of any. */
+        weir_stream rival = i % 2 == 0 ? some_stream(&random, 0, NULL) : NULL;
+        for (seat.cache_count = 0; seat.cache_count < seat.mask; seat.cache_count++) {
+            weir__cache *cache = &caches[seat.cache_count];
+            do {
+                cache->stream = some_stream(&random, seat.mask, rival);
+                seat.last = NULL; /* which this stream was not */
+            } while (weir__cache_find(&seat, cache->stream) != NULL);
+            uint32_t at = weir__stream_hash(cache->stream) & seat.mask;
+            for (; table[at] != NULL; at = (at + 1) & seat.mask)
+                wrapped += at == seat.mask;
+            table[at] = cache;
+        }
+        for (uint32_t j = 0; j < 2 * TABLE_MOST; j++) {
+            weir_stream stream = some_stream(&random, seat.mask, rival);
+            if (j < seat.cache_count)
+                stream = caches[j].stream;
+            weir__cache *found = NULL;
+            for (uint32_t k = 0; k < seat.cache_count; k++)
+                found = caches[k].stream == stream ? &caches[k] : found;
+            must(weir__cache_find(&seat, stream) == found);
+        }
+    }
+    must(wrapped > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_programs_are_as_arrays),
+        cmocka_unit_test(every_size_has_its_bin),
+        cmocka_unit_test(verify_stops_at_each_damage),
+        cmocka_unit_test(anothers_block_is_not_spilt),
+        cmocka_unit_test(cache_is_found_by_its_stream),
+    };
+    return cmocka_run_group_tests_name("pool_cache", tests, NULL, NULL);
+}
