@@ -14,9 +14,15 @@
 #define HELD_MAX 16
 
 static _Thread_local struct {
+    uint64_t ever;
     uint32_t count;
     weir__rank ranks[HELD_MAX];
 } held;
+
+uint64_t weir__mutex_count(void)
+{
+    return held.ever;
+}
 
 static void rank_push(weir__rank rank)
 {
@@ -30,6 +36,7 @@ static void rank_push(weir__rank rank)
     WEIR_CHECK(in_order, "a lock is taken out of its rank");
     WEIR_CHECK(held.count < HELD_MAX, "a thread holds too many locks");
     held.ranks[held.count++] = rank;
+    held.ever++;
 }
 
 /* Locks may be given back in any order. */

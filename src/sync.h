@@ -63,6 +63,10 @@ void weir__mutex_lock(weir__mutex *mutex) WEIR_ACQUIRE(mutex);
 void weir__mutex_unlock(weir__mutex *mutex) WEIR_RELEASE(mutex);
 bool weir__mutex_is_mine(weir__mutex *mutex);
 
+#ifdef WEIR_TESTING
+uint64_t weir__mutex_count(void); /* how many the calling thread has ever taken */
+#endif
+
 /* A condition to wait for under a mutex, always the same one. A wait may end without
  * cause. broadcast is called with that mutex held. */
 typedef struct weir__cond {

@@ -1,0 +1,176 @@
+/* test_hit_locks.c - how many locks the library takes as it ships, with stacks as deep
+ * as a user has them: none for hits, and a few for each magazine of blocks that one
+ * thread frees on another's stream.
+ *
+ * The library's locks are the system's, and the dynamic linker finds them in the
+ * program first: here they are counted. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "hits.h"
+
+#define PAIRS    32768
+#define BATCH    16   /* blocks that change hands at once */
+#define WARM     256  /* batches before anything is counted */
+#define MAGAZINE 32   /* as the pool's */
+#define LOCKS_MOST 8  /* for each magazine, those of the device among them */
+#define BYTES    ((size_t)4096)
+
+/* ---- locks, counted ---- */
+
+static _Thread_local uint64_t locks;
+static int (*system_lock)(pthread_mutex_t *mutex);
+static int (*system_trylock)(pthread_mutex_t *mutex);
+
+/* Finds the system's own; no lock is taken before by anybody whom it matters to. */
+__attribute__((constructor)) static void find_system_locks(void)
+{
+    *(void **)&system_lock = dlsym(RTLD_NEXT, "pthread_mutex_lock");
+    *(void **)&system_trylock = dlsym(RTLD_NEXT, "pthread_mutex_trylock");
+}
+
+int pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    locks++;
+    return system_lock(mutex);
+}
+
+int pthread_mutex_trylock(pthread_mutex_t *mutex)
+{
+    locks++;
+    return system_trylock(mutex);
+}
+
+/* ---- one thread ---- */
+
+static weir_device_calls calls_of(const hits_scene *it)
+{
+    weir_device_calls calls = { .struct_size = sizeof calls };
+    assert_int_equal(weir_device_get_calls(it->device, &calls), WEIR_OK);
+    return calls;
+}
+
+static uint64_t sum_of(const weir_device_calls *calls)
+{
+    uint64_t sum = 0;
+#define X(name) sum += calls->name;
+    WEIR_DEVICE_CALL_MAP(X)
+#undef X
+    return sum;
+}
+
+static void hits_lock_nothing(void **state)
+{
+    (void)state;
+    hits_scene it = hits_open();
+    uint64_t before = locks;
+    hits_run(&it, HITS_STREAMS, BYTES, HITS_DEPTH_MAX, 4);
+    assert_true(locks > before);
+    weir_device_calls calls = calls_of(&it);
+    before = locks;
+    hits_run(&it, HITS_STREAMS, BYTES, HITS_DEPTH_MAX,
+             PAIRS / HITS_STREAMS / HITS_DEPTH_MAX);
+    assert_int_equal(locks, before);
+    weir_device_calls calls_after = calls_of(&it);
+    assert_int_equal(sum_of(&calls_after), sum_of(&calls));
+    hits_close(&it);
+}
+
+/* ---- blocks that change hands ---- */
+
+/* A batch of blocks, full or empty: the lock is the system's, for it is not counted. */
+typedef struct hands {
+    hits_scene scene;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_full; /* guarded by lock, as is blocks while nobody works on it */
+    void *blocks[BATCH];
+    uint64_t locks_to_free;
+} hands;
+
+static void await_full(hands *self, bool is_full)
+{
+    system_lock(&self->lock);
+    while (self->is_full != is_full)
+        pthread_cond_wait(&self->changed, &self->lock);
+    pthread_mutex_unlock(&self->lock);
+}
+
+static void set_full(hands *self, bool is_full)
+{
+    system_lock(&self->lock);
+    self->is_full = is_full;
+    pthread_cond_signal(&self->changed);
+    pthread_mutex_unlock(&self->lock);
+}
+
+static void *free_batches(void *argument)
+{
+    hands *self = argument;
+    uint64_t before = 0;
+    hits_run_on(&self->scene, 0, BYTES, 1, 2); /* giving back alone begins no cache */
+    for (size_t round = 0; round < WARM + PAIRS / BATCH; round++) {
+        if (round == WARM)
+            before = locks;
+        await_full(self, true);
+        for (size_t i = 0; i < BATCH; i++)
+            hits_give(&self->scene, 0, self->blocks[i], BYTES);
+        if (round == WARM + PAIRS / BATCH - 1)
+            self->locks_to_free = locks - before;
+        set_full(self, false);
+    }
+    return NULL;
+}
+
+static void frees_on_another_thread_lock_seldom(void **state)
+{
+    (void)state;
+    hands it = { .scene = hits_open(),
+                 .lock = PTHREAD_MUTEX_INITIALIZER,
+                 .changed = PTHREAD_COND_INITIALIZER };
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, free_batches, &it), 0);
+    uint64_t before = 0;
+    weir_device_calls calls = { 0 };
+    for (size_t round = 0; round < WARM + PAIRS / BATCH; round++) {
+        await_full(&it, false);
+        if (round == WARM) {
+            before = locks;
+            calls = calls_of(&it.scene);
+        }
+        for (size_t i = 0; i < BATCH; i++)
+            it.blocks[i] = hits_take(&it.scene, 0, BYTES);
+        set_full(&it, true);
+    }
+    uint64_t locks_to_take = locks - before;
+    assert_int_equal(pthread_join(other, NULL), 0);
+
+    weir_device_calls calls_after = calls_of(&it.scene);
+    uint64_t records = calls_after.event_record - calls.event_record;
+    print_message("locks of a pair: %.3f to take, %.3f to free; %.3f events recorded, "
+                  "%.3f calls of the device\n",
+                  (double)locks_to_take / PAIRS, (double)it.locks_to_free / PAIRS,
+                  (double)records / PAIRS,
+                  (double)(sum_of(&calls_after) - sum_of(&calls)) / PAIRS);
+    assert_true(locks_to_take + it.locks_to_free <=
+                PAIRS / MAGAZINE * LOCKS_MOST);
+    assert_true(records <= PAIRS / MAGAZINE + 2);
+    hits_close(&it.scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hits_lock_nothing),
+        cmocka_unit_test(frees_on_another_thread_lock_seldom),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

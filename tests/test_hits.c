@@ -1,0 +1,153 @@
+/* test_hits.c - a hit takes no lock, asks for no host memory and calls no device:
+ * counted in the test build. tests/test_hit_*.c look at the library as it ships. */
+#include <pthread.h>
+#include <string.h>
+
+#include "internal.h"
+#include "support.h"
+#include "support_pool.h"
+#include "sync.h"
+
+#define PAIRS       10000
+#define WARM_ROUNDS 16
+#define THREADS     2
+#define DEPTH_MAX   3       /* what the test build's small stacks have room for */
+#define LARGEST     (2 * KIB) /* and they have no larger blocks */
+
+static pool_scene open_quiet_scene(void)
+{
+    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
+    emulated.memory_bytes = (size_t)1 << 30;
+    emulated.scheduler = WEIR_EMULATED_NO_WORK;
+    emulated.no_ledger = true;
+    weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
+    options.emulated = &emulated;
+    pool_scene it = { .device = open_with("emulated:0", &options) };
+    for (int i = 0; i < STREAMS; i++)
+        it.streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    weir_resource *leaf = open_leaf(it.device);
+    must_ok(weir_pool_create(leaf, NULL, &it.pool));
+    weir_resource_unref(leaf);
+    return it;
+}
+
+static void run_on(pool_scene *it, int stream, size_t bytes, size_t depth)
+{
+    void *blocks[DEPTH_MAX];
+    for (size_t i = 0; i < depth; i++)
+        blocks[i] = take(it->pool, it->streams[stream], bytes);
+    for (size_t i = depth; i-- > 0;)
+        give(it->pool, it->streams[stream], blocks[i], bytes);
+}
+
+/* ---- what is counted ---- */
+
+typedef struct counts {
+    weir_device_calls device; /* of all threads */
+    uint64_t host_calls;      /* likewise */
+    uint64_t locks;           /* of the calling thread */
+} counts;
+
+static counts counts_here(pool_scene *it)
+{
+    return (counts){ calls_of(it->device), weir__host_calls(), weir__mutex_count() };
+}
+
+/* Claims that the calling thread took no lock, and nobody did any of the rest. */
+static void must_have_counted_nothing(pool_scene *it, const counts *before)
+{
+    uint64_t locks = weir__mutex_count();
+    must_equal(locks, before->locks);
+    must_equal(weir__host_calls(), before->host_calls);
+    weir_device_calls device = calls_of(it->device);
+    must(memcmp(&device, &before->device, sizeof device) == 0);
+}
+
+/* ---- tests ---- */
+
+static void hits_of_one(pool_scene *it, size_t bytes, size_t depth)
+{
+    for (int round = 0; round < WARM_ROUNDS; round++)
+        run_on(it, round % STREAMS, bytes, depth);
+    weir_resource_statistics statistics = statistics_of(it->pool);
+    counts before = counts_here(it);
+    for (int round = 0; round < PAIRS / (int)depth; round++)
+        run_on(it, round % STREAMS, bytes, depth);
+    must_have_counted_nothing(it, &before);
+    must_equal(statistics_of(it->pool).allocations - statistics.allocations,
+               PAIRS / depth * depth);
+}
+
+static void hits_lock_nothing_and_call_nobody(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 1, 256, 512, KIB, LARGEST };
+    pool_scene it = open_quiet_scene();
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        for (size_t depth = 1; depth <= DEPTH_MAX; depth++)
+            hits_of_one(&it, sizes[i], depth);
+    }
+    close_scene(&it);
+}
+
+typedef struct actor {
+    pool_scene *scene;
+    pthread_barrier_t *barrier;
+    int stream;
+} actor;
+
+/* All are warm before anybody counts, and all have counted before anybody ends. */
+static void act(void *argument)
+{
+    actor *self = argument;
+    for (int round = 0; round < WARM_ROUNDS; round++)
+        run_on(self->scene, self->stream, LARGEST, 1);
+    pthread_barrier_wait(self->barrier);
+    counts before = counts_here(self->scene);
+    for (int round = 0; round < PAIRS; round++)
+        run_on(self->scene, self->stream, LARGEST, 1);
+    pthread_barrier_wait(self->barrier);
+    must_have_counted_nothing(self->scene, &before);
+    pthread_barrier_wait(self->barrier);
+}
+
+static void hits_of_threads_lock_nothing(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    pthread_barrier_t barrier;
+    actor actors[THREADS];
+    void *arguments[THREADS];
+    assert_int_equal(pthread_barrier_init(&barrier, NULL, THREADS), 0);
+    for (int i = 0; i < THREADS; i++) {
+        actors[i] = (actor){ &it, &barrier, i };
+        arguments[i] = &actors[i];
+    }
+    must_ok(support_run_threads(it.device, THREADS, act, arguments));
+    pthread_barrier_destroy(&barrier);
+    close_scene(&it);
+}
+
+/* The first pair of a pool is no hit. */
+static void a_lock_is_counted(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    counts before = counts_here(&it);
+    run_on(&it, 0, KIB, 1);
+    counts after = counts_here(&it);
+    must(after.locks > before.locks);
+    must(after.host_calls > before.host_calls);
+    must(after.device.malloc == before.device.malloc + 1);
+    close_scene(&it);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hits_lock_nothing_and_call_nobody),
+        cmocka_unit_test(hits_of_threads_lock_nothing),
+        cmocka_unit_test(a_lock_is_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
