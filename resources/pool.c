@@ -90,17 +90,31 @@ uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
     return id;
 }
 
-uint32_t weir__pool_take_own_locked(weir__request *request)
+static uint32_t take_best_locked(weir__request *request, const weir__heap_owner *owner)
+    WEIR_REQUIRES(request->pool->lock)
 {
     weir__heap *heap = &request->pool->heap;
-    uint32_t block =
-        weir__heap_best(heap, request->owner, request->bytes, request->alignment);
+    uint32_t block = weir__heap_best(heap, owner, request->bytes, request->alignment);
     if (block == 0)
         return 0;
     weir__mark mark = weir__heap_mark(heap, block);
     weir__heap_hold(heap, block);
     return weir__pool_hand_out_locked(request, (weir__heap_run){ block, block }, mark,
                                       mark);
+}
+
+uint32_t weir__pool_take_own_locked(weir__request *request)
+{
+    return take_best_locked(request, request->owner);
+}
+
+uint32_t weir__pool_take_done_locked(weir__request *request)
+{
+    const weir__heap_owner *done =
+        weir__heap_owner_at(&request->pool->heap, WEIR__OWNER_DONE);
+    bool known = weir__order_may_take(request->pool->order, request->clock,
+                                      WEIR__MARK_DONE); /* for the ledger to hear */
+    return known ? take_best_locked(request, done) : 0;
 }
 
 static void report_locked(const weir__request *request, weir_out_of_memory *report)

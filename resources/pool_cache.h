@@ -95,6 +95,7 @@ typedef struct weir__seat {
     uint32_t cache_count;
     uint32_t number;         /* the holder of its blocks */
     weir__tally tally;
+    weir_stream wanted;      /* memory was freed on it, and it has no cache; or null */
     /* The rest is not behind the gate. */
     struct weir__seat *next;         /* of the pool: under its lock `seats` */
     struct weir__seat *next_mine;    /* of the thread: the thread's own */

@@ -4,7 +4,8 @@
  *     hit     a block of that size on its stack: no lock, no read-modify-write, no line
  *             that another thread writes, no call
  *     refill  under the pool's lock: what was spilt goes to the heap, then a magazine
- *             of the same stream from the depot, or the heap's best fit
+ *             of the same stream from the depot, or the heap's best fit of what is the
+ *             stream's or nobody's
  * What neither serves leaves the gate and goes the whole way, in pool.c.
  *
  * A free is judged by the block's record alone, found without a lock: its tag says that
@@ -211,6 +212,8 @@ static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_
             magazine = weir__depot_take(&self->depot, own);
         else
             block = weir__pool_take_own_locked(&request);
+        if (block == 0 && magazine.head == 0)
+            block = weir__pool_take_done_locked(&request);
         weir__heap_forget_promise(&self->heap);
     }
     weir__mutex_unlock(&self->lock);
@@ -238,25 +241,42 @@ static WEIR_COLD void forget_bin(weir__cache *cache, size_t bytes)
     bin->count = 0;
 }
 
+/* What a hit did not answer. *wanted is a stream that the thread frees on and has no
+ * cache for: giving back cannot make one. */
+static WEIR_COLD hit_answer refill_or_forget(weir__pool *self, weir__seat *seat,
+                                             weir__cache *cache, hit_answer answer,
+                                             size_t bytes, size_t alignment,
+                                             void **out, weir_stream *wanted)
+{
+    *wanted = seat->wanted;
+    seat->wanted = NULL;
+    if (answer == HIT_TWICE)
+        forget_bin(cache, bytes);
+    else if (refill(self, seat, cache, bytes, alignment, out))
+        answer = HIT;
+    return answer;
+}
+
 weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
                                 size_t alignment, void **out)
 {
     weir__pool *self = context;
     weir__seat *seat = weir__seat_here(self);
     hit_answer answer = HIT_NONE;
+    weir_stream wanted = NULL;
     void *ptr = NULL;
     if (WEIR_LIKELY(seat != NULL && alignment <= WEIR__HEAP_GRAIN &&
                     bytes <= self->gate_bytes && weir__gate_enter(&seat->gate))) {
         weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
         if (WEIR_LIKELY(cache != NULL)) {
             answer = hit(self, seat, cache, bytes, alignment, &ptr);
-            if (WEIR_UNLIKELY(answer == HIT_NONE) &&
-                refill(self, seat, cache, bytes, alignment, &ptr))
-                answer = HIT;
-            if (WEIR_UNLIKELY(answer == HIT_TWICE))
-                forget_bin(cache, bytes);
+            if (WEIR_UNLIKELY(answer != HIT))
+                answer = refill_or_forget(self, seat, cache, answer, bytes, alignment,
+                                          &ptr, &wanted);
         }
         weir__gate_leave(&seat->gate);
+        if (WEIR_UNLIKELY(wanted != NULL))
+            weir__pool_take_seat(self, wanted);
     }
     if (WEIR_LIKELY(answer == HIT)) {
         *out = ptr;
@@ -338,6 +358,8 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
         if (WEIR_LIKELY(cache != NULL))
             block = weir__heap_lookup_tagged(
                 view_of(self), ptr, weir__heap_out_tag(bytes, alignment), &id);
+        else
+            seat->wanted = weir__stream_of(stream);
         if (WEIR_LIKELY(block != NULL && weir__heap_grains(block) == grains)) {
             tally_back(&seat->tally, bytes);
             put_back(self, cache, block, id, ptr, grains);

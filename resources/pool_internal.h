@@ -106,6 +106,10 @@ void weir__pool_drain_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 uint32_t weir__pool_take_own_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock);
 
+/* The best fit of what nothing uses any more, or 0. */
+uint32_t weir__pool_take_done_locked(weir__request *request)
+    WEIR_REQUIRES(request->pool->lock);
+
 /* Whether the request's stream may take a block, as far as is known. */
 bool weir__pool_may_take(const weir__request *request, uint32_t block);
 
