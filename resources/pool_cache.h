@@ -48,6 +48,7 @@ struct weir__pool;
 #define WEIR__DEPOT_MOST     256u
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
+#define WEIR__RECENT 64u
 #define WEIR__BINS (WEIR__SMALL_BINS + WEIR__LARGE_BINS)
 
 typedef struct weir__bin {
@@ -58,6 +59,15 @@ typedef struct weir__bin {
     uint32_t count;          /* from the top down */
     uint32_t full;           /* the top of a full magazine besides, or 0 */
 } weir__bin;
+
+/* Where the record of a block is that was handed out from here; or was, for blocks are
+ * merged and cut anew. */
+typedef struct weir__recent {
+    const void *ptr;
+    uint32_t id;             /* between the two, so that no compiler copies a bin's two
+                                pointers as one: they were stored as two just now */
+    weir__heap_block *block;
+} weir__recent;
 
 /* Linked records. */
 typedef struct weir__block_list {
@@ -74,6 +84,8 @@ typedef struct weir__cache {
     const _Atomic uint64_t *counter; /* the clock's */
     size_t bytes;            /* in bins and on the spill list */
     uint32_t unclosed;       /* blocks given to the heap since the last event */
+    weir_stream alias;       /* another name of the stream, or the same */
+    weir__recent recent[WEIR__RECENT];
     weir__block_list spill;
     weir__bin bins[WEIR__BINS];
 } weir__cache;
@@ -124,6 +136,15 @@ static inline weir__cache *weir__cache_find(weir__seat *seat, weir_stream stream
     return cache;
 }
 
+/* The same where the table has it at its first place; else null. */
+static inline weir__cache *weir__cache_probe(const weir__seat *seat, weir_stream stream)
+{
+    if (seat->caches == NULL)
+        return NULL;
+    weir__cache *cache = seat->caches[weir__stream_hash(stream) & seat->mask];
+    return cache != NULL && cache->stream == stream ? cache : NULL;
+}
+
 /* Which bin alone may have blocks of `grains` grains, at least 1. */
 static inline size_t weir__cache_bin_index(uint32_t grains)
 {
@@ -142,6 +163,11 @@ static inline weir__bin *weir__cache_bin(weir__cache *cache, uint32_t grains)
 static inline uint32_t weir__holder_tag(uint32_t holder)
 {
     return WEIR__HEAP_CACHED | holder << 3;
+}
+
+static inline weir__recent *weir__recent_of(weir__cache *cache, const void *ptr)
+{
+    return &cache->recent[((uint64_t)(uintptr_t)ptr * WEIR__SEGMENT_HASH) >> 58];
 }
 
 static inline uint32_t weir__link_of(const weir__heap_block *block)

@@ -6,10 +6,13 @@
  *     refill  under the pool's lock: what was spilt goes to the heap, then a magazine
  *             of the same stream from the depot, or the heap's best fit of what is the
  *             stream's or nobody's
- * What neither serves leaves the gate and goes the whole way, in pool.c.
+ * What neither serves leaves the gate and goes the whole way, in pool.c. A plain hit is
+ * written out once more, with no call in it: whatever it meets that is not plain leaves
+ * the gate and begins again.
  *
- * A free is judged by the block's record alone, found without a lock: its tag says that
- * it is out, and what was asked for. Whatever is not as it should be goes the slow way,
+ * A free is judged by the block's record alone, found without a lock (where it was when
+ * the block went out, or by its address): its tag says that it is out, and what was
+ * asked for. Whatever is not as it should be goes the slow way,
  * which looks again under the lock and knows what the matter is. Two frees of one block
  * on two threads at the same moment may both see it out; then it is on two stacks, with
  * the tag of one of them, and the other finds that when it comes to the top. */
@@ -90,7 +93,7 @@ static WEIR_COLD void learn_dropped(weir__pool *self)
 }
 
 /* A block off the stack is the caller's. */
-static inline void hand_out(weir__pool *self, weir__seat *seat, weir__cache *cache,
+static inline void hand_out(weir__seat *seat, weir__cache *cache,
                             weir__heap_block *block, uint32_t grains, size_t bytes,
                             size_t alignment)
 {
@@ -98,8 +101,6 @@ static inline void hand_out(weir__pool *self, weir__seat *seat, weir__cache *cac
     weir__heap_set_tag(block, weir__heap_out_tag(bytes, alignment));
     cache->bytes -= (size_t)grains << WEIR__HEAP_GRAIN_BITS;
     tally_out(&seat->tally, bytes);
-    if (WEIR_UNLIKELY(self->listens))
-        learn_dropped(self);
 }
 
 typedef enum hit_answer {
@@ -118,11 +119,12 @@ static inline hit_answer hit(weir__pool *self, weir__seat *seat, weir__cache *ca
     if (WEIR_UNLIKELY(!weir__bin_is_ready(bin, view_of(self))))
         return HIT_NONE;
     *out = bin->ptr;
-    if (WEIR_UNLIKELY((weir__heap_tag(bin->top) & WEIR__TAG_LOW_MASK) !=
-                      cache->holder_tag))
+    if (WEIR_UNLIKELY(weir__heap_low_tag(bin->top) != cache->holder_tag))
         return HIT_TWICE;
     weir__heap_block *block = weir__bin_pop(bin, view_of(self));
-    hand_out(self, seat, cache, block, grains, bytes, alignment);
+    hand_out(seat, cache, block, grains, bytes, alignment);
+    if (self->listens)
+        learn_dropped(self);
     return HIT;
 }
 
@@ -257,10 +259,11 @@ static WEIR_COLD hit_answer refill_or_forget(weir__pool *self, weir__seat *seat,
     return answer;
 }
 
-weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
-                                size_t alignment, void **out)
+/* All that is no plain hit. */
+static WEIR_NOINLINE weir_status allocate_otherwise(weir__pool *self,
+                                                    weir_stream stream, size_t bytes,
+                                                    size_t alignment, void **out)
 {
-    weir__pool *self = context;
     weir__seat *seat = weir__seat_here(self);
     hit_answer answer = HIT_NONE;
     weir_stream wanted = NULL;
@@ -286,6 +289,41 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
         weir__misuse(WEIR_MISUSE_DOUBLE_FREE, ptr, bytes,
                      "pool: %p was given back twice, by two threads at once", ptr);
     return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
+}
+
+/* The cache that the thread used last, if it is the stream's; behind the gate. */
+static inline weir__cache *last_cache(const weir__seat *seat, weir_stream stream)
+{
+    weir__cache *cache = seat->last;
+    bool fits = cache != NULL && (cache->stream == stream || cache->alias == stream);
+    return WEIR_LIKELY(fits) ? cache : weir__cache_probe(seat, stream);
+}
+
+weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
+                                size_t alignment, void **out)
+{
+    weir__pool *self = context;
+    weir__seat *seat = weir__own_thread.seat;
+    if (WEIR_UNLIKELY(seat == NULL || seat->pool != self ||
+                      alignment > WEIR__HEAP_GRAIN || bytes > self->gate_bytes ||
+                      self->listens || !weir__gate_enter(&seat->gate)))
+        return allocate_otherwise(self, stream, bytes, alignment, out);
+
+    weir__cache *cache = last_cache(seat, stream);
+    uint32_t grains = grains_of(bytes);
+    weir__bin *bin = cache != NULL ? weir__cache_bin(cache, grains) : NULL;
+    if (WEIR_UNLIKELY(bin == NULL || bin->grains != grains || bin->count == 0 ||
+                      weir__heap_low_tag(bin->top) != cache->holder_tag)) {
+        weir__gate_leave(&seat->gate);
+        return allocate_otherwise(self, stream, bytes, alignment, out);
+    }
+    void *ptr = bin->ptr;
+    weir__recent *recent = weir__recent_of(cache, ptr);
+    *recent = (weir__recent){ ptr, bin->top_id, bin->top };
+    hand_out(seat, cache, weir__bin_pop(bin, view_of(self)), grains, bytes, alignment);
+    weir__gate_leave(&seat->gate);
+    *out = ptr;
+    return WEIR_OK;
 }
 
 /* ---- back ---- */
@@ -343,10 +381,11 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
         relieve(self, cache);
 }
 
-bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
-                           size_t alignment)
+/* All that is not simply put on its stack. */
+static WEIR_NOINLINE bool deallocate_otherwise(weir__pool *self, weir_stream stream,
+                                               void *ptr, size_t bytes,
+                                               size_t alignment)
 {
-    weir__pool *self = context;
     weir__seat *seat = weir__seat_here(self);
     bool done = false;
     if (WEIR_LIKELY(seat != NULL && bytes <= self->gate_bytes &&
@@ -369,4 +408,49 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
     }
     return WEIR_LIKELY(done) ||
            weir__pool_deallocate_slowly(self, stream, ptr, bytes, alignment);
+}
+
+/* The record of a block that is out, with the tag `low`; from where it was last, if it
+ * is still there. */
+static inline weir__heap_block *find_out(weir__pool *self, weir__cache *cache,
+                                         const void *ptr, uint32_t low, uint32_t *id)
+{
+    const weir__recent *recent = weir__recent_of(cache, ptr);
+    if (recent->ptr == ptr && weir__heap_is_tagged(recent->block, ptr, low)) {
+        *id = recent->id;
+        return recent->block;
+    }
+    return weir__heap_lookup_tagged(view_of(self), ptr, low, id);
+}
+
+bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
+                           size_t alignment)
+{
+    weir__pool *self = context;
+    weir__seat *seat = weir__own_thread.seat;
+    if (WEIR_UNLIKELY(seat == NULL || seat->pool != self ||
+                      bytes > self->gate_bytes || self->listens ||
+                      !weir__gate_enter(&seat->gate)))
+        return deallocate_otherwise(self, stream, ptr, bytes, alignment);
+
+    uint32_t id = 0, grains = grains_of(bytes);
+    weir__cache *cache = last_cache(seat, stream);
+    weir__heap_block *block = NULL;
+    weir__bin *bin = NULL;
+    if (WEIR_LIKELY(cache != NULL)) {
+        bin = weir__cache_bin(cache, grains);
+        block = find_out(self, cache, ptr, weir__heap_out_tag(bytes, alignment), &id);
+    }
+    size_t size = (size_t)grains << WEIR__HEAP_GRAIN_BITS;
+    if (WEIR_UNLIKELY(block == NULL || weir__heap_grains(block) != grains ||
+                      bin->grains != grains || bin->count == WEIR__MAGAZINE ||
+                      cache->bytes + size > self->cache_bytes)) {
+        weir__gate_leave(&seat->gate);
+        return deallocate_otherwise(self, stream, ptr, bytes, alignment);
+    }
+    (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
+    cache->bytes += size;
+    tally_back(&seat->tally, bytes);
+    weir__gate_leave(&seat->gate);
+    return true;
 }

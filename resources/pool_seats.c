@@ -341,6 +341,7 @@ static void cache_add(weir__pool *self, weir__seat *seat, weir_stream stream)
     if (cache == NULL)
         return;
     *cache = (weir__cache){ .stream = stream,
+                            .alias = stream == WEIR_STREAM_LEGACY ? NULL : stream,
                             .holder_tag = weir__holder_tag(seat->number),
                             .clock = clock,
                             .counter = counter };

@@ -154,6 +154,12 @@ static inline void weir__heap_set_tag(weir__heap_block *block, uint32_t low)
     atomic_store_explicit(&block->tag, high | low, memory_order_release);
 }
 
+/* All of the tag but the upper bits of the base. */
+static inline uint32_t weir__heap_low_tag(const weir__heap_block *block)
+{
+    return weir__heap_tag(block) & WEIR__TAG_LOW_MASK;
+}
+
 /* The tag, without the upper bits of the base, of a block that is out as asked for. */
 static inline uint32_t weir__heap_out_tag(size_t asked_bytes, size_t asked_alignment)
 {
@@ -195,6 +201,18 @@ static inline uint32_t weir__heap_page_of(const weir__heap_view *view, uint64_t 
 /* More than any chain has: 16 blocks and 16 ends of chunks begin in a page at most. */
 #define WEIR__CHAIN_MOST 32u
 
+/* Whether a record is that of a block at `ptr` with the tag `low`, without the upper
+ * bits of its base. */
+static inline bool weir__heap_is_tagged(const weir__heap_block *block, const void *ptr,
+                                        uint32_t low)
+{
+    uint64_t grain = (uint64_t)(uintptr_t)ptr >> WEIR__HEAP_GRAIN_BITS;
+    uint32_t tag = low | (uint32_t)(grain >> 32) << WEIR__TAG_HIGH_SHIFT;
+    return (uintptr_t)ptr % WEIR__HEAP_GRAIN == 0 &&
+           atomic_load_explicit(&block->low, memory_order_relaxed) == (uint32_t)grain &&
+           atomic_load_explicit(&block->tag, memory_order_acquire) == tag;
+}
+
 /* The block at `ptr` if it has the tag `low`, without the upper bits of its base, and
  * its id; else null. For a block that is the caller's, as weir__heap_lookup. */
 static inline weir__heap_block *weir__heap_lookup_tagged(const weir__heap_view *view,
@@ -202,20 +220,13 @@ static inline weir__heap_block *weir__heap_lookup_tagged(const weir__heap_view *
                                                          uint32_t *out_id)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    uint64_t grain = address >> WEIR__HEAP_GRAIN_BITS;
     /* An address that has more bits than a tag has room for is in no segment. */
-    uint32_t tag = low | (uint32_t)(grain >> 32) << WEIR__TAG_HIGH_SHIFT;
-    if (address % WEIR__HEAP_GRAIN != 0)
-        return NULL;
     uint32_t id = weir__heap_page_of(view, address);
     for (uint32_t step = 0; id != 0 && step < WEIR__CHAIN_MOST; step++) {
         weir__heap_block *block = weir__heap_at(view, id);
-        if (atomic_load_explicit(&block->low, memory_order_relaxed) ==
-            (uint32_t)grain) {
-            if (atomic_load_explicit(&block->tag, memory_order_acquire) == tag) {
-                *out_id = id;
-                return block;
-            }
+        if (weir__heap_is_tagged(block, ptr, low)) {
+            *out_id = id;
+            return block;
         }
         id = atomic_load_explicit(&block->chain, memory_order_acquire);
     }

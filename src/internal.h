@@ -20,6 +20,7 @@ struct weir__thread_caches;
 #define WEIR_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 /* What is rarely called: kept out of line, and away from what is called always. */
 #define WEIR_COLD   __attribute__((cold, noinline))
+#define WEIR_NOINLINE __attribute__((noinline))
 /* Not to be looked up through the library's table of foreign symbols. */
 #define WEIR_HIDDEN __attribute__((visibility("hidden")))
 
