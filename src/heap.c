@@ -63,14 +63,14 @@ bool weir__heap_add_mark(weir__heap *heap, uint32_t id, weir__mark mark)
     uint32_t *link = &weir__heap_free_at(heap, first)->more;
     for (; *link != 0; link = &weir__heap_free_at(heap, *link)->more) {
         weir__heap_free *record = weir__heap_free_at(heap, *link);
-        if (record->owner == owner->slot) {
+        if (weir__heap_slot_of(record) == owner->slot) {
             raise_to(&record->number, mark.number);
             return true;
         }
     }
     *link = weir__heap_free_take(heap);
     weir__heap_free *record = weir__heap_free_at(heap, *link);
-    record->owner = owner->slot;
+    weir__heap_set_slot(record, owner->slot);
     record->number = mark.number;
     return true;
 }
@@ -90,7 +90,8 @@ void weir__heap_drop_marks(weir__heap *heap, uint32_t id)
 
 static weir__mark mark_of(const weir__heap *heap, const weir__heap_free *record)
 {
-    return (weir__mark){ heap->owners[record->owner]->clock, record->number };
+    const weir__heap_owner *owner = heap->owners[weir__heap_slot_of(record)];
+    return (weir__mark){ owner->clock, record->number };
 }
 
 void weir__heap_drop_done(weir__heap *heap, uint32_t id, weir__heap_is_done is_done,
@@ -110,7 +111,7 @@ void weir__heap_drop_done(weir__heap *heap, uint32_t id, weir__heap_is_done is_d
     if (first->more != 0 && is_done(context, mark_of(heap, first))) {
         uint32_t more = first->more;
         const weir__heap_free *record = weir__heap_free_at(heap, more);
-        first->owner = record->owner;
+        first->key = record->key;
         first->number = record->number;
         first->more = record->more;
         weir__heap_free_give_back(heap, more);
@@ -193,7 +194,7 @@ void weir__heap_hold(weir__heap *heap, uint32_t id)
     weir__heap_block *block = block_at(heap, id);
     WEIR_CHECK(weir__heap_is_idle(block), "only what is free can be held");
     if (weir__heap_state_of(block) == WEIR__HEAP_FREE)
-        weir__heap_bins_remove(heap, id);
+        weir__heap_bins_remove(heap, block);
     else
         limbo_remove(heap, id);
     weir__heap_set_tag(block, WEIR__HEAP_HELD);
@@ -209,7 +210,8 @@ static uint32_t free_under(const weir__heap *heap, uint32_t id,
     if (weir__heap_state_of(block) != WEIR__HEAP_FREE)
         return 0;
     uint32_t record = weir__heap_link(block);
-    return weir__heap_free_at(heap, record)->owner == owner->slot ? record : 0;
+    const weir__heap_free *its = weir__heap_free_at(heap, record);
+    return weir__heap_slot_of(its) == owner->slot ? record : 0;
 }
 
 /* A held block takes over the bytes of the one behind it, which is in no bin and has
@@ -234,7 +236,7 @@ static uint32_t merge(weir__heap *heap, uint32_t id, uint32_t next,
     uint32_t theirs;
     if ((theirs = free_under(heap, next, owner)) != 0) {
         uint32_t after = behind(heap, next);
-        weir__heap_bins_remove(heap, next);
+        weir__heap_bins_remove(heap, block_at(heap, next));
         raise_to(number, weir__heap_free_at(heap, theirs)->number);
         absorb(heap, id, next, after);
         next = after;
@@ -245,7 +247,7 @@ static uint32_t merge(weir__heap *heap, uint32_t id, uint32_t next,
     }
     uint32_t before = block_at(heap, id)->before;
     if ((theirs = free_under(heap, before, owner)) != 0) {
-        weir__heap_bins_remove(heap, before);
+        weir__heap_bins_remove(heap, block_at(heap, before));
         raise_to(number, weir__heap_free_at(heap, theirs)->number);
         absorb(heap, before, id, next);
         if (*record != 0)
@@ -291,13 +293,14 @@ static uint32_t release(weir__heap *heap, uint32_t id, uint32_t next, weir__mark
         }
         weir__heap_set_link(block, record);
     }
-    weir__heap_free_at(heap, record)->owner = owner->slot;
-    weir__heap_free_at(heap, record)->number = mark.number;
+    weir__heap_free *its = weir__heap_free_at(heap, record);
+    weir__heap_set_slot(its, owner->slot);
+    its->number = mark.number;
     weir__heap_set_tag(block, has_more ? WEIR__HEAP_LIMBO : WEIR__HEAP_FREE);
     if (has_more)
         limbo_insert(heap, id);
     else
-        weir__heap_bins_insert(heap, id);
+        weir__heap_bins_insert(heap, block);
     return id;
 }
 

@@ -78,12 +78,14 @@ struct weir__chunk {
     bool skipped;                    /* the caller's, for a walk over all chunks */
 };
 
-/* The second record of what is free or held. Its id stands in the block's `link`. */
+/* The second record of what is free or held. Its id stands in the block's `link`. It
+ * has all that a search in a bin compares, so that each step looks at one line. */
 typedef struct weir__heap_free {
-    uint32_t left, right; /* blocks. FREE: in the bin. LIMBO: in the list, before and
-                             after. Spare: `left` is the next */
+    uint32_t left, right; /* FREE: records, in the bin. LIMBO: blocks, in the list,
+                             before and after. Spare: `left` is the next */
     uint64_t number;      /* with the owner's clock the mark */
-    uint32_t owner;
+    uint64_t key;         /* owner 24; FREE: and grains 32, upper bits of the base 8 */
+    uint32_t low;         /* FREE: as the block's */
     uint32_t more;        /* LIMBO, HELD: a further record, whose mark counts as well.
                              FREE: its priority in the bin */
 } weir__heap_free;

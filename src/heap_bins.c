@@ -1,48 +1,50 @@
 /* heap_bins.c - free blocks by size: a bin for each size, or for sizes that are near
  * each other, and bitmaps of which owner has something in which.
  *
- * A bin is a treap: a search tree by (owner, grains, address) that is a heap by
- * priority, where the priority is a hash of the address, kept in `more`. So it is as
- * deep as a random tree whatever the order of the requests, without a random number
- * and without anything to rebalance. */
+ * A bin is a treap of free records: a search tree by (owner, grains, address) that is a
+ * heap by priority, where the priority is a hash of the address, kept in `more`. So it
+ * is as deep as a random tree whatever the order of the requests, without a random
+ * number and without anything to rebalance. */
 #include "heap_internal.h"
 
 #include "internal.h"
 
-/* The key of a node but for the address, which only counts where this is equal. */
-static inline uint64_t upper_of(const weir__heap_block *block,
-                                const weir__heap_free *record)
+static inline bool comes_before(const weir__heap_free *record, uint64_t key,
+                                uint32_t low)
 {
-    return (uint64_t)record->owner << 32 | weir__heap_grains(block);
+    return record->key != key ? record->key < key : record->low < low;
 }
 
-static inline uint64_t grain_of(const weir__heap_block *block)
+/* The least that a record of so many grains has. */
+static inline uint64_t key_from(uint32_t owner, uint32_t grains)
 {
-    return (uint64_t)weir__heap_base(block) >> WEIR__HEAP_GRAIN_BITS;
+    return (uint64_t)owner << WEIR__KEY_OWNER_SHIFT |
+           (uint64_t)grains << WEIR__KEY_GRAINS_SHIFT;
 }
 
-static inline bool comes_before(const weir__heap_block *block,
-                                const weir__heap_free *record, uint64_t upper,
-                                uint64_t grain)
+static inline uint32_t grains_of(const weir__heap_free *record)
 {
-    uint64_t theirs = upper_of(block, record);
-    return theirs != upper ? theirs < upper : grain_of(block) < grain;
+    return (uint32_t)(record->key >> WEIR__KEY_GRAINS_SHIFT);
 }
 
-static uint32_t *root_of(weir__heap *heap, weir__heap_bin bin)
+static inline weir__heap_bin bin_of(const weir__heap_free *record)
+{
+    return weir__heap_bin_of(grains_of(record));
+}
+
+static inline uint32_t *root_of(weir__heap *heap, weir__heap_bin bin)
 {
     return &heap->bins[bin.word * 64 + bin.bit];
 }
 
-/* The first node of a bin that does not come before a key, or 0. */
+/* The first record of a bin that does not come before a key, or 0. */
 static inline uint32_t bin_from(const weir__heap *heap, weir__heap_bin bin,
-                                uint64_t upper, uint64_t grain)
+                                uint64_t key, uint32_t low)
 {
     uint32_t found = 0;
     for (uint32_t at = heap->bins[bin.word * 64 + bin.bit]; at != 0;) {
-        const weir__heap_block *block = weir__heap_block_of(heap, at);
-        const weir__heap_free *record = weir__heap_free_of(heap, block);
-        if (comes_before(block, record, upper, grain)) {
+        const weir__heap_free *record = weir__heap_free_at(heap, at);
+        if (comes_before(record, key, low)) {
             at = record->right;
         } else {
             found = at;
@@ -54,44 +56,42 @@ static inline uint32_t bin_from(const weir__heap *heap, weir__heap_bin bin,
 
 /* The same, if it is of that owner. */
 static uint32_t own_from(const weir__heap *heap, weir__heap_bin bin, uint32_t owner,
-                         uint32_t grains, uint64_t grain)
+                         uint64_t key, uint32_t low)
 {
-    uint32_t id = bin_from(heap, bin, (uint64_t)owner << 32 | grains, grain);
-    if (id == 0 ||
-        weir__heap_free_of(heap, weir__heap_block_of(heap, id))->owner != owner)
-        return 0;
-    return id;
+    uint32_t id = bin_from(heap, bin, key, low);
+    return id != 0 && weir__heap_slot_of(weir__heap_free_at(heap, id)) == owner ? id
+                                                                                : 0;
 }
 
 /* ---- changing ---- */
 
-void weir__heap_bins_insert(weir__heap *heap, uint32_t id)
+void weir__heap_bins_insert(weir__heap *heap, const weir__heap_block *block)
 {
-    const weir__heap_block *block = weir__heap_block_of(heap, id);
-    weir__heap_free *record = weir__heap_free_of(heap, block);
-    uint64_t upper = upper_of(block, record), grain = grain_of(block);
-    uint32_t priority = (uint32_t)weir__heap_hash(grain);
+    uint32_t id = weir__heap_link(block);
+    weir__heap_free *record = weir__heap_free_at(heap, id);
+    uint64_t grain = (uint64_t)weir__heap_base(block) >> WEIR__HEAP_GRAIN_BITS;
+    uint32_t slot = weir__heap_slot_of(record), grains = weir__heap_grains(block);
+    uint64_t key = key_from(slot, grains) | grain >> 32;
+    uint32_t low = (uint32_t)grain, priority = (uint32_t)weir__heap_hash(grain);
+    weir__heap_bin bin = weir__heap_bin_of(grains);
+    record->key = key;
+    record->low = low;
     record->more = priority;
-    weir__heap_bin bin = weir__heap_bin_of((uint32_t)upper);
-    weir__heap_owner *owner = heap->owners[record->owner];
 
-    uint32_t *link = root_of(heap, bin);
-    while (*link != 0) {
-        const weir__heap_block *at = weir__heap_block_of(heap, *link);
-        weir__heap_free *its = weir__heap_free_of(heap, at);
+    uint32_t *link = root_of(heap, bin), rest;
+    while ((rest = *link) != 0) {
+        weir__heap_free *its = weir__heap_free_at(heap, rest);
         if (its->more < priority)
             break;
-        link = comes_before(at, its, upper, grain) ? &its->right : &its->left;
+        link = comes_before(its, key, low) ? &its->right : &its->left;
     }
 
     /* What stood here is split by the key into what goes left and what goes right. */
-    uint32_t rest = *link;
     uint32_t *left = &record->left, *right = &record->right;
     *link = id;
     while (rest != 0) {
-        const weir__heap_block *at = weir__heap_block_of(heap, rest);
-        weir__heap_free *its = weir__heap_free_of(heap, at);
-        if (comes_before(at, its, upper, grain)) {
+        weir__heap_free *its = weir__heap_free_at(heap, rest);
+        if (comes_before(its, key, low)) {
             *left = rest;
             left = &its->right;
             rest = its->right;
@@ -102,17 +102,19 @@ void weir__heap_bins_insert(weir__heap *heap, uint32_t id)
         }
     }
     *left = *right = 0;
+    weir__heap_owner *owner = heap->owners[slot];
     owner->bins[bin.word] |= UINT64_C(1) << bin.bit;
     owner->summary |= UINT32_C(1) << bin.word;
     weir__heap_owner_gains(heap, owner, weir__heap_bytes(block));
 }
 
 /* Two subtrees, all of the first before all of the second, become one. */
-static void zip(const weir__heap *heap, uint32_t *link, uint32_t left, uint32_t right)
+static inline void zip(const weir__heap *heap, uint32_t *link, uint32_t left,
+                       uint32_t right)
 {
     while (left != 0 && right != 0) {
-        weir__heap_free *a = weir__heap_free_of(heap, weir__heap_block_of(heap, left));
-        weir__heap_free *b = weir__heap_free_of(heap, weir__heap_block_of(heap, right));
+        weir__heap_free *a = weir__heap_free_at(heap, left);
+        weir__heap_free *b = weir__heap_free_at(heap, right);
         if (a->more >= b->more) {
             *link = left;
             link = &a->right;
@@ -126,30 +128,31 @@ static void zip(const weir__heap *heap, uint32_t *link, uint32_t left, uint32_t 
     *link = left != 0 ? left : right;
 }
 
-void weir__heap_bins_remove(weir__heap *heap, uint32_t id)
+void weir__heap_bins_remove(weir__heap *heap, const weir__heap_block *block)
 {
-    const weir__heap_block *block = weir__heap_block_of(heap, id);
-    weir__heap_free *record = weir__heap_free_of(heap, block);
-    uint64_t upper = upper_of(block, record), grain = grain_of(block);
-    weir__heap_bin bin = weir__heap_bin_of((uint32_t)upper);
-    weir__heap_owner *owner = heap->owners[record->owner];
+    uint32_t id = weir__heap_link(block);
+    weir__heap_free *record = weir__heap_free_at(heap, id);
+    uint64_t key = record->key;
+    uint32_t low = record->low, slot = weir__heap_slot_of(record);
+    weir__heap_bin bin = bin_of(record);
 
-    uint32_t *link = root_of(heap, bin);
+    uint32_t *link = root_of(heap, bin), at;
     bool is_last = true;
-    while (*link != id) {
-        WEIR_CHECK(*link != 0, "a free block is in its bin");
-        const weir__heap_block *at = weir__heap_block_of(heap, *link);
-        weir__heap_free *its = weir__heap_free_of(heap, at);
-        is_last = is_last && its->owner != record->owner;
-        link = comes_before(at, its, upper, grain) ? &its->right : &its->left;
+    while ((at = *link) != id) {
+        WEIR_CHECK(at != 0, "a free block is in its bin");
+        weir__heap_free *its = weir__heap_free_at(heap, at);
+        is_last &= weir__heap_slot_of(its) != slot;
+        link = comes_before(its, key, low) ? &its->right : &its->left;
     }
     uint32_t left = record->left, right = record->right;
     zip(heap, link, left, right);
     record->more = 0;
+    weir__heap_set_slot(record, slot);
 
     /* All others of the owner are below one that was on the way, or below this one. */
+    weir__heap_owner *owner = heap->owners[slot];
     is_last = is_last && ((left | right) == 0 ||
-                          own_from(heap, bin, record->owner, 0, 0) == 0);
+                          own_from(heap, bin, slot, key_from(slot, 0), 0) == 0);
     if (is_last) {
         owner->bins[bin.word] &= ~(UINT64_C(1) << bin.bit);
         if (owner->bins[bin.word] == 0)
@@ -175,17 +178,35 @@ static bool next_bin(const weir__heap_owner *owner, weir__heap_bin *bin)
     return true;
 }
 
-/* The owner's first block of at least `grains` grains; of so many, from `from` on. */
+/* The owner's first record from a key on, which has so many grains, or in a bin of
+ * more. */
 static uint32_t first_from(const weir__heap *heap, const weir__heap_owner *owner,
-                           uint32_t grains, uint64_t from)
+                           uint32_t grains, uint64_t key, uint32_t low)
 {
     weir__heap_bin bin = weir__heap_bin_of(grains);
     uint32_t id = 0;
     if (owner->bins[bin.word] >> bin.bit & 1)
-        id = own_from(heap, bin, owner->slot, grains, from);
+        id = own_from(heap, bin, owner->slot, key, low);
     if (id == 0 && next_bin(owner, &bin))
-        id = own_from(heap, bin, owner->slot, 0, 0);
+        id = own_from(heap, bin, owner->slot, key_from(owner->slot, 0), 0);
     return id;
+}
+
+/* Where the record right behind another would be. */
+static uint32_t first_after(const weir__heap *heap, const weir__heap_owner *owner,
+                            const weir__heap_free *record)
+{
+    uint32_t low = record->low + 1;
+    return first_from(heap, owner, grains_of(record), record->key + (low == 0), low);
+}
+
+static bool fits(const weir__heap_free *record, size_t bytes, size_t alignment)
+{
+    uint64_t high = record->key & ((1u << WEIR__KEY_GRAINS_SHIFT) - 1);
+    uint64_t base = (high << 32 | record->low) << WEIR__HEAP_GRAIN_BITS;
+    size_t gap = (size_t)(0 - base) & (alignment - 1);
+    size_t room = (size_t)grains_of(record) << WEIR__HEAP_GRAIN_BITS;
+    return room >= bytes && room - bytes >= gap;
 }
 
 uint32_t weir__heap_best(const weir__heap *heap, const weir__heap_owner *owner,
@@ -194,13 +215,14 @@ uint32_t weir__heap_best(const weir__heap *heap, const weir__heap_owner *owner,
     if (bytes > WEIR__CHUNK_MOST)
         return 0;
     uint32_t grains = (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS);
-    uint32_t id = first_from(heap, owner, grains, 0);
-    while (id != 0 && alignment > WEIR__HEAP_GRAIN &&
-           !weir__heap_fits(heap, id, id, bytes, alignment)) {
-        const weir__heap_block *block = weir__heap_block_of(heap, id);
-        id = first_from(heap, owner, weir__heap_grains(block), grain_of(block) + 1);
+    uint32_t id = first_from(heap, owner, grains, key_from(owner->slot, grains), 0);
+    while (id != 0 && alignment > WEIR__HEAP_GRAIN) {
+        const weir__heap_free *record = weir__heap_free_at(heap, id);
+        if (fits(record, bytes, alignment))
+            break;
+        id = first_after(heap, owner, record);
     }
-    return id;
+    return id != 0 ? weir__heap_map_free(heap, id) : 0;
 }
 
 /* ---- verify ---- */
@@ -210,15 +232,18 @@ uint32_t weir__heap_best(const weir__heap *heap, const weir__heap_owner *owner,
 static size_t bin_verify(const weir__heap *heap, weir__heap_bin bin)
 {
     size_t count = 0;
-    uint64_t upper = 0, grain = 0;
-    uint32_t id;
-    while ((id = bin_from(heap, bin, upper, grain)) != 0) {
-        const weir__heap_block *block = weir__heap_block_of(heap, id);
-        const weir__heap_free *record = weir__heap_free_of(heap, block);
-        weir__heap_bin right = weir__heap_bin_of(weir__heap_grains(block));
-        const weir__heap_owner *owner = heap->owners[record->owner];
-        WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_FREE,
-                   "only what is free is in the bins");
+    uint64_t key = 0;
+    uint32_t id, low = 0;
+    while ((id = bin_from(heap, bin, key, low)) != 0) {
+        const weir__heap_free *record = weir__heap_free_at(heap, id);
+        const weir__heap_block *block =
+            weir__heap_block_of(heap, weir__heap_map_free(heap, id));
+        weir__heap_bin right = bin_of(record);
+        const weir__heap_owner *owner = heap->owners[weir__heap_slot_of(record)];
+        WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_FREE &&
+                       weir__heap_link(block) == id &&
+                       weir__heap_grains(block) == grains_of(record),
+                   "only what is free is in the bins, under its size");
         WEIR_CHECK(right.word == bin.word && right.bit == bin.bit,
                    "a block is in the bin of its size");
         WEIR_CHECK(!owner->is_spare && (owner->bins[bin.word] >> bin.bit & 1),
@@ -226,12 +251,11 @@ static size_t bin_verify(const weir__heap *heap, weir__heap_bin bin)
         const uint32_t below[] = { record->left, record->right };
         for (size_t i = 0; i < 2; i++) {
             uint32_t at = below[i] ? below[i] : id;
-            const weir__heap_block *child = weir__heap_block_of(heap, at);
-            WEIR_CHECK(weir__heap_free_of(heap, child)->more <= record->more,
+            WEIR_CHECK(weir__heap_free_at(heap, at)->more <= record->more,
                        "a bin is a heap by priority");
         }
-        upper = upper_of(block, record);
-        grain = grain_of(block) + 1;
+        low = record->low + 1;
+        key = record->key + (low == 0);
         count++;
     }
     return count;
@@ -244,16 +268,18 @@ static void owner_verify(const weir__heap *heap, const weir__heap_owner *owner)
     for (uint32_t word = 0; word < WEIR__BIN_WORDS; word++) {
         for (uint64_t bits = owner->bins[word]; bits != 0; bits &= bits - 1) {
             weir__heap_bin bin = { word, (uint32_t)__builtin_ctzll(bits) };
-            uint32_t id = own_from(heap, bin, owner->slot, 0, 0);
+            uint64_t key = key_from(owner->slot, 0);
+            uint32_t low = 0, id = own_from(heap, bin, owner->slot, key, low);
             WEIR_CHECK(id != 0, "an owner knows in which bins it has nothing");
             while (id != 0) {
-                const weir__heap_block *block = weir__heap_block_of(heap, id);
-                WEIR_CHECK(weir__heap_free_of(heap, block)->number <= owner->latest,
+                const weir__heap_free *record = weir__heap_free_at(heap, id);
+                WEIR_CHECK(record->number <= owner->latest,
                            "an owner knows its latest mark");
                 blocks++;
-                bytes += weir__heap_bytes(block);
-                id = own_from(heap, bin, owner->slot, weir__heap_grains(block),
-                              grain_of(block) + 1);
+                bytes += (size_t)grains_of(record) << WEIR__HEAP_GRAIN_BITS;
+                low = record->low + 1;
+                key = record->key + (low == 0);
+                id = own_from(heap, bin, owner->slot, key, low);
             }
         }
         summary |= (uint32_t)(owner->bins[word] != 0) << word;

@@ -57,6 +57,20 @@ static inline weir__heap_free *weir__heap_free_of(const weir__heap *heap,
     return weir__heap_free_at(heap, weir__heap_link(block));
 }
 
+#define WEIR__KEY_OWNER_SHIFT  40u
+#define WEIR__KEY_GRAINS_SHIFT 8u
+
+/* Whose a free record is, and that without a place in a bin. */
+static inline uint32_t weir__heap_slot_of(const weir__heap_free *record)
+{
+    return (uint32_t)(record->key >> WEIR__KEY_OWNER_SHIFT);
+}
+
+static inline void weir__heap_set_slot(weir__heap_free *record, uint32_t slot)
+{
+    record->key = (uint64_t)slot << WEIR__KEY_OWNER_SHIFT;
+}
+
 static inline void weir__heap_set_grains(weir__heap_block *block, size_t bytes)
 {
     atomic_store_explicit(&block->grains, (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS),
@@ -146,6 +160,8 @@ void weir__heap_map_insert(weir__heap *heap, uint32_t id);
 void weir__heap_map_remove(weir__heap *heap, uint32_t id);
 /* The record that begins at `base` with `before` in front of it, or 0. */
 uint32_t weir__heap_map_find(const weir__heap *heap, uintptr_t base, uint32_t before);
+/* The FREE block whose free record is `record`, which is in a bin. */
+uint32_t weir__heap_map_free(const weir__heap *heap, uint32_t record);
 /* Puts segments for addresses from `base` to `end` into the index, or counts one more
  * chunk in those that are there. Reserved before. */
 void weir__heap_map_add(weir__heap *heap, uintptr_t base, uintptr_t end);
@@ -166,8 +182,9 @@ static inline weir__heap_bin weir__heap_bin_of(uint32_t grains)
     return (weir__heap_bin){ log2 - 5, (grains >> (log2 - 6)) & 63u };
 }
 
-void weir__heap_bins_insert(weir__heap *heap, uint32_t id);
-void weir__heap_bins_remove(weir__heap *heap, uint32_t id);
+/* What is FREE, or becomes so now: its record has an owner and a number. */
+void weir__heap_bins_insert(weir__heap *heap, const weir__heap_block *block);
+void weir__heap_bins_remove(weir__heap *heap, const weir__heap_block *block);
 
 /* ---- heap_verify.c ---- */
 

@@ -374,6 +374,21 @@ uint32_t weir__heap_map_find(const weir__heap *heap, uintptr_t base, uint32_t be
     return 0;
 }
 
+uint32_t weir__heap_map_free(const weir__heap *heap, uint32_t record)
+{
+    const weir__heap_free *free = weir__heap_free_at(heap, record);
+    uint64_t high = free->key & ((1u << WEIR__KEY_GRAINS_SHIFT) - 1);
+    uintptr_t base = (uintptr_t)((high << 32 | free->low) << WEIR__HEAP_GRAIN_BITS);
+    uint32_t id = entry_load(head_of(heap, entry_of(heap, base), base));
+    for (const weir__heap_block *block;; id = entry_load(&block->chain)) {
+        WEIR_CHECK(id != 0, "what is free is in the map");
+        block = weir__heap_block_of(heap, id);
+        if (weir__heap_link(block) == record &&
+            weir__heap_state_of(block) == WEIR__HEAP_FREE)
+            return id;
+    }
+}
+
 /* ---- the end, and what it all costs ---- */
 
 void weir__heap_map_close(weir__heap *heap)

@@ -108,17 +108,21 @@ static bool owner_make(weir__heap *heap)
 
 static void name_records(const weir__heap *heap, uint32_t record)
 {
-    for (; record != 0; record = weir__heap_free_at(heap, record)->more)
-        heap->owners[weir__heap_free_at(heap, record)->owner]->is_named = true;
+    for (const weir__heap_free *at; record != 0; record = at->more) {
+        at = weir__heap_free_at(heap, record);
+        heap->owners[weir__heap_slot_of(at)]->is_named = true;
+    }
 }
 
 static void name_owners(const weir__heap *heap, const weir__heap_block *block)
 {
     uint32_t tag = weir__heap_tag(block);
     uint32_t holder = (tag & WEIR__TAG_LOW_MASK) >> WEIR__HOLDER_SHIFT;
+    const weir__heap_free *record;
     switch (tag & WEIR__TAG_STATE_MASK) {
     case WEIR__HEAP_FREE:
-        heap->owners[weir__heap_free_of(heap, block)->owner]->is_named = true;
+        record = weir__heap_free_of(heap, block);
+        heap->owners[weir__heap_slot_of(record)]->is_named = true;
         return;
     case WEIR__HEAP_LIMBO:
     case WEIR__HEAP_HELD:

@@ -23,7 +23,7 @@
 #define FREE_SLAB_RECORDS (1u << WEIR__FREE_SLAB_BITS)
 
 _Static_assert(sizeof(weir__heap_block) == 24, "a block costs 24 bytes");
-_Static_assert(sizeof(weir__heap_free) == 24, "and 24 more while it is free");
+_Static_assert(sizeof(weir__heap_free) == 32, "and 32 more while it is free");
 _Static_assert(GROUP * sizeof(weir__heap_block) % LINE == 0, "groups are whole lines");
 _Static_assert(WEIR__HEAP_HOMES <= UINT8_MAX, "a home is a byte");
 

@@ -20,7 +20,7 @@ static void marks_verify(const weir__heap *heap, const weir__heap_block *block,
     size_t marks = 0;
     for (uint32_t at = may_have ? weir__heap_link(block) : 0; at != 0; marks++) {
         const weir__heap_free *record = weir__heap_free_at(heap, at);
-        const weir__heap_owner *owner = heap->owners[record->owner];
+        const weir__heap_owner *owner = heap->owners[weir__heap_slot_of(record)];
         WEIR_CHECK(!owner->is_spare && record->number <= owner->latest,
                    "a mark is of an owner, who knows the latest");
         at = state != WEIR__HEAP_FREE ? record->more : 0;

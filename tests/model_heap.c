@@ -15,6 +15,7 @@
 
 #define SLOT_BYTES    ((uintptr_t)1 << 20)
 #define BASE          ((uintptr_t)1 << 40)
+#define FAR           ((uintptr_t)5 << 40)
 
 /* ---- both must say the same ---- */
 
@@ -152,8 +153,9 @@ static uintptr_t place_for_chunk(model *m, uintptr_t *slot)
         if (m->chunks[c]->slot == *slot)
             other = m->chunks[c];
     }
-    if (other == NULL)
-        return BASE + *slot * SLOT_BYTES + model_below(m, 8) * GRAIN;
+    if (other == NULL) /* some far apart: each bit of an address counts */
+        return BASE + *slot * SLOT_BYTES + (*slot & 3) * FAR +
+               model_below(m, 8) * GRAIN;
     *slot += behind;
     return other->record.base + other->record.bytes;
 }

@@ -198,12 +198,10 @@ static void heap_is_quick_and_small_in_any_order(void **state)
     size_t deepest = 0;
     for (size_t i = 0; i < 2 * blocks; i += 2) {
         size_t depth = 0;
-        uint32_t b = heap.bins[1];
-        for (uintptr_t at; (at = base_of(&heap, b)) != BASE + i * GRAIN; depth++) {
-            const weir__heap_free *record =
-                weir__heap_free_of(&heap, weir__heap_block_of(&heap, b));
-            b = at < BASE + i * GRAIN ? record->right : record->left;
-        }
+        const weir__heap_free *at = weir__heap_free_at(&heap, heap.bins[1]);
+        uint32_t low = (uint32_t)(BASE / GRAIN + i);
+        for (; at->low != low; depth++)
+            at = weir__heap_free_at(&heap, at->low < low ? at->right : at->left);
         deepest = depth > deepest ? depth : deepest;
     }
     must(deepest < 64);
