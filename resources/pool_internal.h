@@ -40,6 +40,8 @@ typedef struct weir__pool {
     weir__mutex seats_lock;
     weir__seat *seats;
     uint32_t seat_number;        /* the last that was given */
+    uint32_t seat_count;         /* of the list, threads that have ended included */
+    uint32_t sweep_at;           /* so many are worth a look for these */
     bool no_more_seats;          /* the pool is about to end */
     weir__order_listener listener;
     /* Set once, when it is made: */

@@ -179,6 +179,7 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
     weir__mutex_init(&self->seats_lock, WEIR__RANK_SEATS);
     weir__mutex_init(&self->lock, WEIR__RANK_RESOURCE);
     if (!weir__heap_init(&self->heap)) {
+        weir__mutex_destroy(&self->seats_lock);
         weir__mutex_destroy(&self->miss);
         weir__mutex_destroy(&self->lock);
         weir__host_free(self);

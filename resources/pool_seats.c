@@ -13,6 +13,8 @@
 #include "internal.h"
 #include "pool_internal.h"
 
+#define SEATS_SWEPT_AT 32u
+
 /* All seats of a thread. */
 struct weir__thread_caches {
     weir__seat *mine;
@@ -114,16 +116,19 @@ static void close_gates(weir__pool *self) WEIR_REQUIRES(self->seats_lock)
 static void open_gates(weir__pool *self) WEIR_REQUIRES(self->seats_lock)
 {
     weir__seat **link = &self->seats;
+    self->seat_count = 0;
     while (*link != NULL) {
         weir__seat *seat = *link;
         if (!seat->is_left) {
             weir__gate_open(&seat->gate);
             link = &seat->next;
+            self->seat_count++;
             continue;
         }
         *link = seat->next;
         seat_free(seat);
     }
+    self->sweep_at = self->seat_count * 2 + SEATS_SWEPT_AT;
 }
 
 /* ---- emptying ---- */
@@ -365,8 +370,23 @@ static void cache_add(weir__pool *self, weir__seat *seat, weir_stream stream)
     seat->cache_count++;
 }
 
+/* Seats of threads that have ended stay until somebody closes the gates. Where many
+ * threads come and go, who comes does, each time when there are twice as many as were
+ * left. */
+static void sweep_left(weir__pool *self)
+{
+    weir__mutex_lock(&self->seats_lock);
+    bool many = self->seat_count >= self->sweep_at;
+    weir__mutex_unlock(&self->seats_lock);
+    if (!many)
+        return;
+    weir__pool_seats_close(self);
+    weir__pool_seats_open(self);
+}
+
 static weir__seat *seat_add(weir__pool *self, weir__thread_caches *caches)
 {
+    sweep_left(self);
     weir__seat *seat = weir__host_alloc(sizeof *seat);
     if (seat == NULL)
         return NULL;
@@ -379,6 +399,7 @@ static weir__seat *seat_add(weir__pool *self, weir__thread_caches *caches)
         seat->number = self->seat_number;
         seat->next = self->seats;
         self->seats = seat;
+        self->seat_count++;
     }
     weir__mutex_unlock(&self->seats_lock);
     if (is_late) {
