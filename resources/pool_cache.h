@@ -45,7 +45,7 @@ struct weir__pool;
 #define WEIR__CACHED_GRAINS  4096u /* 1 MiB */
 #define WEIR__SPILL_MOST     16u
 #define WEIR__CLOSE_EVERY    64u
-#define WEIR__DEPOT_MOST     256u
+#define WEIR__DEPOT_MOST     1024u
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
 #define WEIR__RECENT 64u

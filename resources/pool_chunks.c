@@ -97,13 +97,23 @@ static void count_held_locked(weir__pool *self, size_t bytes) WEIR_REQUIRES(self
         self->counts.peak_held_bytes = self->held_bytes;
 }
 
-/* The mark of memory that upstream has just handed out on the request's stream. */
+/* The clock of memory that upstream has just handed out on the request's stream. What
+ * all may use at once is nobody's, but as long as there is one stream it is that one's:
+ * with what is freed beside it, it is one. */
+static uint64_t fresh_clock(const weir__request *request)
+{
+    const weir__pool *self = request->pool;
+    bool is_own = !self->up.usable_at_once ||
+                  (request->owner->kind != WEIR__POOL_CAPTURE &&
+                   weir__order_has_one_stream(self->order));
+    return is_own ? request->clock : 0;
+}
+
 static weir__mark fresh_mark(const weir__request *request)
 {
-    weir__pool *self = request->pool;
-    if (!self->up.usable_at_once)
-        return weir__order_mark_here(self->order, request->clock);
-    return WEIR__MARK_DONE;
+    uint64_t clock = fresh_clock(request);
+    return clock == 0 ? WEIR__MARK_DONE
+                      : weir__order_mark_here(request->pool->order, clock);
 }
 
 /* Draws a chunk of `bytes` usable bytes, which are sure to serve the request. */
@@ -185,7 +195,7 @@ static uint32_t hold_end_locked(const weir__request *request, const weir__chunk 
     WEIR_REQUIRES(request->pool->lock)
 {
     weir__heap *heap = &request->pool->heap;
-    uint64_t clock = request->pool->up.usable_at_once ? 0 : request->clock;
+    uint64_t clock = fresh_clock(request);
     uint32_t end = weir__heap_last(heap, chunk);
     if (weir__heap_state_at(heap, end) != WEIR__HEAP_FREE ||
         weir__heap_mark(heap, end).clock != clock)

@@ -71,3 +71,11 @@ bool weir__order_steady(weir__order *order, weir_stream stream, uint64_t *clock,
     weir__mutex_unlock(&order->lock);
     return is_steady;
 }
+
+bool weir__order_has_one_stream(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    bool has_one = order->live <= 1;
+    weir__mutex_unlock(&order->lock);
+    return has_one;
+}

@@ -137,6 +137,11 @@ weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
 bool weir__order_capture_end(weir__order *order, uint64_t id);
 void weir__order_capture_release(weir__order *order, uint64_t id, weir__mark at);
 
+/* Whether no more than one stream was ever met that has not been retired: no event is
+ * needed as long as that is so. Makes no device call; may be called under a resource's
+ * lock. */
+bool weir__order_has_one_stream(weir__order *order);
+
 /* ---- for who keeps memory per stream ---- */
 
 /* Hears, before it happens, that a known stream is retired or that a declared capture
