@@ -90,8 +90,13 @@ static size_t room_bytes(const weir__pool *self)
 
 /* ---- drawing ---- */
 
-static void count_held_locked(weir__pool *self, size_t bytes) WEIR_REQUIRES(self->lock)
+/* What upstream hands out may rest on what this thread knows, and a mark of the stream
+ * be taken for it before the stream is behind that. */
+static void count_drawn_locked(weir__pool *self, size_t bytes)
+    WEIR_REQUIRES(self->lock)
 {
+    if (!self->up.usable_at_once)
+        weir__pool_note_dropped_locked(self);
     self->held_bytes += bytes;
     if (self->counts.peak_held_bytes < self->held_bytes)
         self->counts.peak_held_bytes = self->held_bytes;
@@ -140,7 +145,7 @@ static weir_status draw(weir__request *request, size_t bytes, uint32_t *out)
     weir__mutex_lock(&self->lock);
     status = weir__heap_reserve(&self->heap, base, bytes);
     if (status == WEIR_OK) {
-        count_held_locked(self, chunk->drawn_bytes);
+        count_drawn_locked(self, chunk->drawn_bytes);
         uint32_t block = weir__heap_add_chunk(&self->heap, chunk, base, bytes);
         *out = weir__pool_hand_out_locked(request, (weir__heap_run){ block, block },
                                           mark, mark);
@@ -251,7 +256,7 @@ static weir_status extend(weir__request *request, uint32_t *out)
     weir__mutex_lock(&self->lock);
     if (status == WEIR_OK) {
         chunk->drawn_bytes += added;
-        count_held_locked(self, added);
+        count_drawn_locked(self, added);
         uint32_t fresh = weir__heap_extend_chunk(heap, chunk, added);
         weir__heap_run run = { end != 0 ? end : fresh, fresh };
         weir__mark front = end != 0 ? weir__heap_mark(heap, end) : mark;

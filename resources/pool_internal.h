@@ -125,7 +125,8 @@ static inline uint64_t weir__pool_dropped_key(const weir__pool *pool)
 
 /* Tells the ledger that memory becomes free without a mark, for the calling thread
  * knows that to be done: from now on, who is handed memory learns what this thread
- * knows. */
+ * knows. Also when a mark of the request's stream comes to stand for what was done: the
+ * stream is behind that only with its next operation, which another's may precede. */
 void weir__pool_note_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 /* That who: before memory goes out, or upstream. */
 void weir__pool_learn_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);

@@ -425,6 +425,9 @@ static uint32_t serve_from(weir__request *request, const weir__magazine *magazin
     weir__pool *self = request->pool;
     weir__heap_block *block = weir__heap_at(&self->heap.view, magazine->head);
     uint32_t rest = weir__link_of(block);
+    weir__mutex_lock(&self->lock);
+    weir__pool_note_dropped_locked(self); /* before a flusher may have the rest */
+    weir__mutex_unlock(&self->lock);
     bool kept = keep_rest(request, magazine, rest);
     weir__mark mark = WEIR__MARK_DONE;
     if (!kept)
