@@ -19,8 +19,8 @@ static weir__heap_block *block_at(const weir__heap *heap, uint32_t id)
 /* The record behind a block, which may be an END. */
 static uint32_t behind(const weir__heap *heap, uint32_t id)
 {
-    uint32_t after = weir__heap_map_find(heap, weir__heap_end_of(block_at(heap, id)),
-                                         id);
+    uint32_t after = weir__heap_map_behind(heap, weir__heap_end_of(block_at(heap, id)),
+                                           id);
     WEIR_CHECK(after != 0, "behind every block is another, or an end");
     return after;
 }
@@ -143,6 +143,9 @@ bool weir__heap_next_mark(const weir__heap *heap, uint32_t id, uint32_t *cursor,
 
 weir__mark weir__heap_mark(const weir__heap *heap, uint32_t id)
 {
+    const weir__heap_block *block = block_at(heap, id);
+    if (weir__heap_state_of(block) == WEIR__HEAP_FREE)
+        return mark_of(heap, weir__heap_free_of(heap, block));
     weir__mark mark = WEIR__MARK_DONE;
     uint32_t cursor = 0;
     (void)weir__heap_next_mark(heap, id, &cursor, &mark);
@@ -162,10 +165,10 @@ bool weir__heap_has_more(const weir__heap *heap, uint32_t id)
 static void limbo_insert(weir__heap *heap, uint32_t id)
 {
     weir__heap_free *record = weir__heap_free_of(heap, block_at(heap, id));
-    record->left = 0;
-    record->right = heap->limbo;
-    if (record->right != 0)
-        weir__heap_free_of(heap, block_at(heap, record->right))->left = id;
+    record->below[0] = 0;
+    record->below[1] = heap->limbo;
+    if (record->below[1] != 0)
+        weir__heap_free_of(heap, block_at(heap, record->below[1]))->below[0] = id;
     heap->limbo = id;
     heap->limbo_blocks++;
 }
@@ -173,18 +176,20 @@ static void limbo_insert(weir__heap *heap, uint32_t id)
 static void limbo_remove(weir__heap *heap, uint32_t id)
 {
     const weir__heap_free *record = weir__heap_free_of(heap, block_at(heap, id));
-    if (record->left != 0)
-        weir__heap_free_of(heap, block_at(heap, record->left))->right = record->right;
+    uint32_t before = record->below[0], after = record->below[1];
+    if (before != 0)
+        weir__heap_free_of(heap, block_at(heap, before))->below[1] = after;
     else
-        heap->limbo = record->right;
-    if (record->right != 0)
-        weir__heap_free_of(heap, block_at(heap, record->right))->left = record->left;
+        heap->limbo = after;
+    if (after != 0)
+        weir__heap_free_of(heap, block_at(heap, after))->below[0] = before;
     heap->limbo_blocks--;
 }
 
 uint32_t weir__heap_next_limbo(const weir__heap *heap, uint32_t id)
 {
-    return id != 0 ? weir__heap_free_of(heap, block_at(heap, id))->right : heap->limbo;
+    return id == 0 ? heap->limbo
+                   : weir__heap_free_of(heap, block_at(heap, id))->below[1];
 }
 
 /* ---- holding and releasing ---- */
@@ -200,18 +205,15 @@ void weir__heap_hold(weir__heap *heap, uint32_t id)
     weir__heap_set_tag(block, WEIR__HEAP_HELD);
 }
 
-/* The free record of a block that is FREE under `owner`; 0: it is not. */
-static uint32_t free_under(const weir__heap *heap, uint32_t id,
-                           const weir__heap_owner *owner)
+/* The free record of a block that is FREE under `owner`; null: it is not. */
+static inline weir__heap_free *free_under(const weir__heap *heap,
+                                          const weir__heap_block *block,
+                                          const weir__heap_owner *owner)
 {
-    if (id == 0)
-        return 0;
-    const weir__heap_block *block = block_at(heap, id);
     if (weir__heap_state_of(block) != WEIR__HEAP_FREE)
-        return 0;
-    uint32_t record = weir__heap_link(block);
-    const weir__heap_free *its = weir__heap_free_at(heap, record);
-    return weir__heap_slot_of(its) == owner->slot ? record : 0;
+        return NULL;
+    weir__heap_free *record = weir__heap_free_of(heap, block);
+    return weir__heap_slot_of(record) == owner->slot ? record : NULL;
 }
 
 /* A held block takes over the bytes of the one behind it, which is in no bin and has
@@ -226,37 +228,46 @@ static void absorb(weir__heap *heap, uint32_t id, uint32_t next, uint32_t after)
     weir__heap_record_give_back(heap, next);
 }
 
-/* Merges a held block with its neighbours that are FREE under `owner`; `next` is behind
- * it. *record is its free record or 0, and *number its mark's number. Returns what it
- * is part of then. */
-static uint32_t merge(weir__heap *heap, uint32_t id, uint32_t next,
-                      const weir__heap_owner *owner, uint32_t *record,
-                      uint64_t *number)
+/* What a held block has by way of its record, and what its neighbours add. */
+typedef struct merging {
+    weir__heap_owner *owner;
+    uint32_t record; /* or 0 */
+    uint64_t number;
+} merging;
+
+static void merge_record(weir__heap *heap, merging *all,
+                         const weir__heap_block *block, const weir__heap_free *its)
 {
-    uint32_t theirs;
-    if ((theirs = free_under(heap, next, owner)) != 0) {
+    weir__heap_bins_remove(heap, block);
+    raise_to(&all->number, its->number);
+    if (all->record != 0)
+        weir__heap_free_give_back(heap, weir__heap_link(block));
+    else
+        all->record = weir__heap_link(block);
+}
+
+/* Merges a held block with its neighbours that are FREE under the owner; `next` is
+ * behind it. Returns what it is part of then. */
+static inline uint32_t merge(weir__heap *heap, uint32_t id, uint32_t next,
+                             merging *all)
+{
+    const weir__heap_block *block = block_at(heap, next);
+    const weir__heap_free *its;
+    if ((its = free_under(heap, block, all->owner)) != NULL) {
         uint32_t after = behind(heap, next);
-        weir__heap_bins_remove(heap, block_at(heap, next));
-        raise_to(number, weir__heap_free_at(heap, theirs)->number);
+        merge_record(heap, all, block, its);
         absorb(heap, id, next, after);
         next = after;
-        if (*record != 0)
-            weir__heap_free_give_back(heap, theirs);
-        else
-            *record = theirs;
     }
     uint32_t before = block_at(heap, id)->before;
-    if ((theirs = free_under(heap, before, owner)) != 0) {
-        weir__heap_bins_remove(heap, block_at(heap, before));
-        raise_to(number, weir__heap_free_at(heap, theirs)->number);
-        absorb(heap, before, id, next);
-        if (*record != 0)
-            weir__heap_free_give_back(heap, theirs);
-        else
-            *record = theirs;
-        id = before;
-    }
-    return id;
+    if (before == 0)
+        return id;
+    block = block_at(heap, before);
+    if ((its = free_under(heap, block, all->owner)) == NULL)
+        return id;
+    merge_record(heap, all, block, its);
+    absorb(heap, before, id, next);
+    return before;
 }
 
 /* There is no record for it now. */
@@ -276,26 +287,27 @@ static uint32_t release(weir__heap *heap, uint32_t id, uint32_t next, weir__mark
     weir__heap_block *block = block_at(heap, id);
     if (weir__heap_state_of(block) != WEIR__HEAP_HELD)
         untake(heap, block);
-    weir__heap_owner *owner = weir__heap_owner_take(heap, mark.clock);
+    merging all = { weir__heap_owner_take(heap, mark.clock), weir__heap_link(block),
+                    mark.number };
+    weir__heap_owner *owner = all.owner;
     WEIR_CHECK(owner != NULL, "who releases has asked whether that can be");
-    raise_to(&owner->latest, mark.number);
-
-    uint32_t record = weir__heap_link(block);
-    bool has_more = record != 0 && weir__heap_free_at(heap, record)->more != 0;
+    bool has_more =
+        all.record != 0 && weir__heap_free_at(heap, all.record)->more != 0;
     if (!has_more) {
-        id = merge(heap, id, next, owner, &record, &mark.number);
+        id = merge(heap, id, next, &all);
         block = block_at(heap, id);
-        if (record == 0 && (is_promised || weir__heap_free_unpromised(heap) > 0))
-            record = weir__heap_free_take(heap);
-        if (record == 0) {
-            set_returned(heap, id, owner);
-            return id;
-        }
-        weir__heap_set_link(block, record);
     }
-    weir__heap_free *its = weir__heap_free_at(heap, record);
-    weir__heap_set_slot(its, owner->slot);
-    its->number = mark.number;
+    raise_to(&owner->latest, all.number);
+    if (all.record == 0 && (is_promised || weir__heap_free_unpromised(heap) > 0))
+        all.record = weir__heap_free_take(heap);
+    if (all.record == 0) {
+        set_returned(heap, id, owner);
+        return id;
+    }
+    weir__heap_free *record = weir__heap_free_at(heap, all.record);
+    weir__heap_set_slot(record, owner->slot);
+    record->number = all.number;
+    weir__heap_set_link(block, all.record);
     weir__heap_set_tag(block, has_more ? WEIR__HEAP_LIMBO : WEIR__HEAP_FREE);
     if (has_more)
         limbo_insert(heap, id);
@@ -329,12 +341,25 @@ void weir__heap_settle(weir__heap *heap)
 static void drop_record(weir__heap *heap, uint32_t id)
 {
     weir__heap_block *block = block_at(heap, id);
-    if (weir__heap_link(block) == 0)
+    uint32_t record = weir__heap_link(block);
+    if (record == 0)
         return;
-    if (weir__heap_has_more(heap, id))
+    if (weir__heap_free_at(heap, record)->more != 0)
         weir__heap_drop_marks(heap, id);
-    weir__heap_free_give_back(heap, weir__heap_link(block));
+    weir__heap_free_give_back(heap, record);
     weir__heap_set_link(block, 0);
+}
+
+/* The blocks of a run, all HELD, become the first of them. */
+static void gather(weir__heap *heap, weir__heap_run run)
+{
+    for (uint32_t next = 0; next != run.last;) {
+        next = behind(heap, run.first);
+        WEIR_CHECK(weir__heap_state_at(heap, next) == WEIR__HEAP_HELD,
+                   "who hands out holds all");
+        drop_record(heap, next);
+        absorb(heap, run.first, next, behind(heap, next));
+    }
 }
 
 /* Leaves a held block its first `bytes` bytes; returns a new one, HELD, with the rest,
@@ -356,28 +381,23 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
                              size_t alignment, weir__mark front, weir__mark rest)
 {
     uint32_t id = run.first, in_front = 0, left = 0;
-    WEIR_CHECK(weir__heap_state_at(heap, id) == WEIR__HEAP_HELD, "who hands out holds");
-    WEIR_CHECK(weir__heap_fits(heap, run.first, run.last, bytes, alignment),
+    weir__heap_block *block = block_at(heap, id);
+    WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_HELD, "who hands out holds");
+    if (run.last != id)
+        gather(heap, run);
+    uintptr_t begin = weir__heap_base(block), end = weir__heap_end_of(block);
+    uintptr_t base = align_up(begin, alignment);
+    WEIR_CHECK(base >= begin && base < end && end - base >= bytes,
                "what is handed out has room");
-    uintptr_t end = weir__heap_end_of(block_at(heap, run.last));
-    while (weir__heap_end_of(block_at(heap, id)) != end) {
-        uint32_t next = behind(heap, id);
-        WEIR_CHECK(weir__heap_state_at(heap, next) == WEIR__HEAP_HELD,
-                   "who hands out holds all");
-        drop_record(heap, next);
-        absorb(heap, id, next, behind(heap, next));
-    }
-    if (weir__heap_has_more(heap, id))
+    if (weir__heap_link(block) != 0 && weir__heap_free_of(heap, block)->more != 0)
         weir__heap_drop_marks(heap, id);
 
-    uintptr_t begin = weir__heap_base(block_at(heap, id));
-    uintptr_t base = align_up(begin, alignment);
     uint32_t after = base != begin || end - base != bytes ? behind(heap, id) : 0;
     if (base != begin) {
         in_front = id;
         id = split(heap, id, base - begin, after);
+        block = block_at(heap, id);
     }
-    weir__heap_block *block = block_at(heap, id);
     if (end - base != bytes) {
         left = split(heap, id, bytes, after);
         weir__heap_set_link(block_at(heap, left), weir__heap_link(block));
@@ -501,7 +521,7 @@ void weir__heap_remove_chunk(weir__heap *heap, weir__chunk *chunk)
 
 uint32_t weir__heap_first(const weir__heap *heap, const weir__chunk *chunk)
 {
-    return weir__heap_map_find(heap, chunk->base, 0);
+    return weir__heap_map_first(heap, chunk->base);
 }
 
 uint32_t weir__heap_last(const weir__heap *heap, const weir__chunk *chunk)

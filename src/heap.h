@@ -81,8 +81,8 @@ struct weir__chunk {
 /* The second record of what is free or held. Its id stands in the block's `link`. It
  * has all that a search in a bin compares, so that each step looks at one line. */
 typedef struct weir__heap_free {
-    uint32_t left, right; /* FREE: records, in the bin. LIMBO: blocks, in the list,
-                             before and after. Spare: `left` is the next */
+    uint32_t below[2];    /* FREE: records in the bin, left and right. LIMBO: blocks in
+                             the list, before and after. Spare: the first is the next */
     uint64_t number;      /* with the owner's clock the mark */
     uint64_t key;         /* owner 24; FREE: and grains 32, upper bits of the base 8 */
     uint32_t low;         /* FREE: as the block's */
@@ -114,6 +114,7 @@ typedef struct weir__heap {
     uint32_t owner_count, owner_room;
     uint32_t owner_spares, owner_spare_count;
     uint32_t sweep_at;               /* so many owners are worth a look at all blocks */
+    weir__heap_owner *recent;        /* of these, who was asked for last */
     uint32_t *by_clock;              /* slots, open addressing; 0: none */
     uint32_t by_clock_mask;
     uint64_t *owning;                /* a bit for each slot that has free blocks */

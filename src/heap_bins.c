@@ -12,7 +12,15 @@
 static inline bool comes_before(const weir__heap_free *record, uint64_t key,
                                 uint32_t low)
 {
-    return record->key != key ? record->key < key : record->low < low;
+    if (WEIR_LIKELY(record->key == key)) /* in a bin of one size, by one owner */
+        return record->low < low;
+    return record->key < key;
+}
+
+/* Where the search for a key goes on: this side of the record, or behind it. */
+static inline uint32_t *step_from(weir__heap_free *record, uint64_t key, uint32_t low)
+{
+    return &record->below[comes_before(record, key, low)];
 }
 
 /* The least that a record of so many grains has. */
@@ -32,9 +40,19 @@ static inline weir__heap_bin bin_of(const weir__heap_free *record)
     return weir__heap_bin_of(grains_of(record));
 }
 
+static inline uint32_t root_in(const weir__heap *heap, weir__heap_bin bin)
+{
+    return heap->bins[bin.word * 64 + bin.bit];
+}
+
 static inline uint32_t *root_of(weir__heap *heap, weir__heap_bin bin)
 {
     return &heap->bins[bin.word * 64 + bin.bit];
+}
+
+static inline bool is_of(const weir__heap *heap, uint32_t id, uint32_t slot)
+{
+    return id != 0 && weir__heap_slot_of(weir__heap_free_at(heap, id)) == slot;
 }
 
 /* The first record of a bin that does not come before a key, or 0. */
@@ -42,14 +60,11 @@ static inline uint32_t bin_from(const weir__heap *heap, weir__heap_bin bin,
                                 uint64_t key, uint32_t low)
 {
     uint32_t found = 0;
-    for (uint32_t at = heap->bins[bin.word * 64 + bin.bit]; at != 0;) {
+    for (uint32_t at = root_in(heap, bin); at != 0;) {
         const weir__heap_free *record = weir__heap_free_at(heap, at);
-        if (comes_before(record, key, low)) {
-            at = record->right;
-        } else {
-            found = at;
-            at = record->left;
-        }
+        bool is_before = comes_before(record, key, low);
+        found = is_before ? found : at;
+        at = record->below[is_before];
     }
     return found;
 }
@@ -59,8 +74,7 @@ static uint32_t own_from(const weir__heap *heap, weir__heap_bin bin, uint32_t ow
                          uint64_t key, uint32_t low)
 {
     uint32_t id = bin_from(heap, bin, key, low);
-    return id != 0 && weir__heap_slot_of(weir__heap_free_at(heap, id)) == owner ? id
-                                                                                : 0;
+    return is_of(heap, id, owner) ? id : 0;
 }
 
 /* ---- changing ---- */
@@ -83,22 +97,22 @@ void weir__heap_bins_insert(weir__heap *heap, const weir__heap_block *block)
         weir__heap_free *its = weir__heap_free_at(heap, rest);
         if (its->more < priority)
             break;
-        link = comes_before(its, key, low) ? &its->right : &its->left;
+        link = step_from(its, key, low);
     }
 
     /* What stood here is split by the key into what goes left and what goes right. */
-    uint32_t *left = &record->left, *right = &record->right;
+    uint32_t *left = &record->below[0], *right = &record->below[1];
     *link = id;
     while (rest != 0) {
         weir__heap_free *its = weir__heap_free_at(heap, rest);
         if (comes_before(its, key, low)) {
             *left = rest;
-            left = &its->right;
-            rest = its->right;
+            left = &its->below[1];
+            rest = *left;
         } else {
             *right = rest;
-            right = &its->left;
-            rest = its->left;
+            right = &its->below[0];
+            rest = *right;
         }
     }
     *left = *right = 0;
@@ -117,43 +131,49 @@ static inline void zip(const weir__heap *heap, uint32_t *link, uint32_t left,
         weir__heap_free *b = weir__heap_free_at(heap, right);
         if (a->more >= b->more) {
             *link = left;
-            link = &a->right;
+            link = &a->below[1];
             left = *link;
         } else {
             *link = right;
-            link = &b->left;
+            link = &b->below[0];
             right = *link;
         }
     }
     *link = left != 0 ? left : right;
 }
 
+/* Whether a bin has no record of an owner's, after one was removed that had
+ * `above` above it and those below it. */
+static bool has_none(const weir__heap *heap, weir__heap_bin bin, uint32_t slot,
+                     uint32_t above, const uint32_t below[2])
+{
+    if ((above | below[0] | below[1]) == 0)
+        return true;
+    if (is_of(heap, above, slot) || is_of(heap, below[0], slot) ||
+        is_of(heap, below[1], slot))
+        return false;
+    return own_from(heap, bin, slot, key_from(slot, 0), 0) == 0;
+}
+
 void weir__heap_bins_remove(weir__heap *heap, const weir__heap_block *block)
 {
-    uint32_t id = weir__heap_link(block);
+    uint32_t id = weir__heap_link(block), above = 0;
     weir__heap_free *record = weir__heap_free_at(heap, id);
     uint64_t key = record->key;
     uint32_t low = record->low, slot = weir__heap_slot_of(record);
     weir__heap_bin bin = bin_of(record);
 
-    uint32_t *link = root_of(heap, bin), at;
-    bool is_last = true;
-    while ((at = *link) != id) {
+    weir__heap_owner *owner = heap->owners[slot];
+    uint32_t *link = root_of(heap, bin);
+    for (uint32_t at; (at = *link) != id; above = at) {
         WEIR_CHECK(at != 0, "a free block is in its bin");
-        weir__heap_free *its = weir__heap_free_at(heap, at);
-        is_last &= weir__heap_slot_of(its) != slot;
-        link = comes_before(its, key, low) ? &its->right : &its->left;
+        link = step_from(weir__heap_free_at(heap, at), key, low);
     }
-    uint32_t left = record->left, right = record->right;
-    zip(heap, link, left, right);
+    zip(heap, link, record->below[0], record->below[1]);
     record->more = 0;
     weir__heap_set_slot(record, slot);
 
-    /* All others of the owner are below one that was on the way, or below this one. */
-    weir__heap_owner *owner = heap->owners[slot];
-    is_last = is_last && ((left | right) == 0 ||
-                          own_from(heap, bin, slot, key_from(slot, 0), 0) == 0);
-    if (is_last) {
+    if (has_none(heap, bin, slot, above, record->below)) {
         owner->bins[bin.word] &= ~(UINT64_C(1) << bin.bit);
         if (owner->bins[bin.word] == 0)
             owner->summary &= ~(UINT32_C(1) << bin.word);
@@ -184,12 +204,12 @@ static uint32_t first_from(const weir__heap *heap, const weir__heap_owner *owner
                            uint32_t grains, uint64_t key, uint32_t low)
 {
     weir__heap_bin bin = weir__heap_bin_of(grains);
-    uint32_t id = 0;
-    if (owner->bins[bin.word] >> bin.bit & 1)
-        id = own_from(heap, bin, owner->slot, key, low);
-    if (id == 0 && next_bin(owner, &bin))
-        id = own_from(heap, bin, owner->slot, key_from(owner->slot, 0), 0);
-    return id;
+    if (owner->bins[bin.word] >> bin.bit & 1) {
+        uint32_t id = bin_from(heap, bin, key, low);
+        if (is_of(heap, id, owner->slot))
+            return id;
+    }
+    return next_bin(owner, &bin) ? bin_from(heap, bin, key_from(owner->slot, 0), 0) : 0;
 }
 
 /* Where the record right behind another would be. */
@@ -248,9 +268,8 @@ static size_t bin_verify(const weir__heap *heap, weir__heap_bin bin)
                    "a block is in the bin of its size");
         WEIR_CHECK(!owner->is_spare && (owner->bins[bin.word] >> bin.bit & 1),
                    "an owner knows in which bins it has something");
-        const uint32_t below[] = { record->left, record->right };
         for (size_t i = 0; i < 2; i++) {
-            uint32_t at = below[i] ? below[i] : id;
+            uint32_t at = record->below[i] ? record->below[i] : id;
             WEIR_CHECK(weir__heap_free_at(heap, at)->more <= record->more,
                        "a bin is a heap by priority");
         }

@@ -5,6 +5,7 @@
 #define WEIR_HEAP_INTERNAL_H
 
 #include "heap.h"
+#include "internal.h"
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define WEIR__FREE_SLAB_BITS 3u
@@ -91,7 +92,18 @@ static inline uint64_t weir__heap_hash(uint64_t x)
 }
 
 /* Where the record of a block is, and where those of an owner's blocks should be. */
-uint32_t weir__heap_home_of(const weir__heap *heap, uint32_t id);
+static inline uint8_t *weir__heap_home_at(const weir__heap *heap, uint32_t id)
+{
+    const uint32_t records = 1u << WEIR__SLAB_BITS;
+    weir__heap_block *slab = weir__heap_block_of(heap, id & ~(records - 1));
+    return &((uint8_t *)(slab + records))[(id & (records - 1)) >> WEIR__HOME_BITS];
+}
+
+static inline uint32_t weir__heap_home_of(const weir__heap *heap, uint32_t id)
+{
+    return *weir__heap_home_at(heap, id);
+}
+
 static inline uint32_t weir__heap_home_for(const weir__heap_owner *owner)
 {
     return owner->slot % WEIR__HEAP_HOMES;
@@ -122,7 +134,12 @@ void weir__heap_owners_close(weir__heap *heap);
 /* Makes sure of spare owners. False: no host memory. */
 bool weir__heap_owners_stock(weir__heap *heap);
 /* The owner of a clock; makes one of a spare if need be. Null: there is none. */
-weir__heap_owner *weir__heap_owner_take(weir__heap *heap, uint64_t clock);
+weir__heap_owner *weir__heap_owner_meet(weir__heap *heap, uint64_t clock);
+static inline weir__heap_owner *weir__heap_owner_take(weir__heap *heap, uint64_t clock)
+{
+    return heap->recent->clock == clock ? heap->recent
+                                        : weir__heap_owner_meet(heap, clock);
+}
 size_t weir__heap_owner_bytes(const weir__heap *heap);
 /* Keeps count of what an owner has in the bins. */
 static inline void weir__heap_owner_gains(weir__heap *heap, weir__heap_owner *owner,
@@ -158,8 +175,65 @@ size_t weir__heap_map_bytes(const weir__heap *heap);
 void weir__heap_map_stock(weir__heap *heap);
 void weir__heap_map_insert(weir__heap *heap, uint32_t id);
 void weir__heap_map_remove(weir__heap *heap, uint32_t id);
-/* The record that begins at `base` with `before` in front of it, or 0. */
-uint32_t weir__heap_map_find(const weir__heap *heap, uintptr_t base, uint32_t before);
+
+/* The entry of the page of what is in the heap. */
+static inline _Atomic uint32_t *weir__heap_page(const weir__heap *heap,
+                                                uintptr_t address)
+{
+    weir__heap_index *index =
+        atomic_load_explicit(&heap->view.index, memory_order_relaxed);
+    uint64_t number = (uint64_t)address >> WEIR__SEGMENT_BITS;
+    uint32_t slot = (uint32_t)((number * WEIR__SEGMENT_HASH) >> index->shift);
+    weir__heap_segment *segment;
+    for (;; slot = (slot + 1) & index->mask) {
+        segment = atomic_load_explicit(&index->slots[slot], memory_order_relaxed);
+        WEIR_ASSERT(segment != NULL, "what is in the heap has a segment");
+        if (atomic_load_explicit(&segment->number, memory_order_relaxed) == number)
+            break;
+    }
+    return &segment->pages[(address >> WEIR__PAGE_BITS) & (WEIR__SEGMENT_PAGES - 1)];
+}
+
+/* Where the chain of an address begins: in the page's entry or in its table's. */
+static inline _Atomic uint32_t *weir__heap_chain(const weir__heap *heap,
+                                                 _Atomic uint32_t *page,
+                                                 uintptr_t address)
+{
+    uint32_t id = atomic_load_explicit(page, memory_order_relaxed);
+    if ((id & WEIR__PAGE_IS_TABLE) == 0)
+        return page;
+    weir__heap_table *_Atomic *tables =
+        atomic_load_explicit(&heap->view.tables, memory_order_relaxed);
+    weir__heap_table *table = atomic_load_explicit(&tables[id & ~WEIR__PAGE_IS_TABLE],
+                                                   memory_order_relaxed);
+    return &table->ids[(address >> WEIR__HEAP_GRAIN_BITS) & 15u];
+}
+
+/* The first id of that chain, or 0. */
+static inline uint32_t weir__heap_chain_at(const weir__heap *heap, uintptr_t address)
+{
+    _Atomic uint32_t *page = weir__heap_page(heap, address);
+    return atomic_load_explicit(weir__heap_chain(heap, page, address),
+                                memory_order_relaxed);
+}
+
+/* The record that begins at `base` with `before`, which is not 0, in front of it; 0:
+ * there is none. Only one record has a given block before it. */
+static inline uint32_t weir__heap_map_behind(const weir__heap *heap, uintptr_t base,
+                                             uint32_t before)
+{
+    uint32_t id = weir__heap_chain_at(heap, base);
+    while (id != 0) {
+        const weir__heap_block *block = weir__heap_block_of(heap, id);
+        if (block->before == before)
+            break;
+        id = atomic_load_explicit(&block->chain, memory_order_relaxed);
+    }
+    return id;
+}
+
+/* The block that begins at `base` with none in front of it, or 0. */
+uint32_t weir__heap_map_first(const weir__heap *heap, uintptr_t base);
 /* The FREE block whose free record is `record`, which is in a bin. */
 uint32_t weir__heap_map_free(const weir__heap *heap, uint32_t record);
 /* Puts segments for addresses from `base` to `end` into the index, or counts one more
@@ -176,10 +250,9 @@ typedef struct weir__heap_bin {
 
 static inline weir__heap_bin weir__heap_bin_of(uint32_t grains)
 {
-    if (grains < 64)
-        return (weir__heap_bin){ 0, grains };
-    uint32_t log2 = 31u - (uint32_t)__builtin_clz(grains);
-    return (weir__heap_bin){ log2 - 5, (grains >> (log2 - 6)) & 63u };
+    uint32_t log2 = 31u - (uint32_t)__builtin_clz(grains | 64u);
+    uint32_t root = ((log2 - 6) << 6) + (grains >> (log2 - 6));
+    return (weir__heap_bin){ root >> 6, root & 63u };
 }
 
 /* What is FREE, or becomes so now: its record has an owner and a number. */

@@ -302,23 +302,6 @@ static uint32_t grains_in_use(const weir__heap_table *table)
 
 /* ---- pages ---- */
 
-static _Atomic uint32_t *entry_of(const weir__heap *heap, uintptr_t address)
-{
-    weir__heap_segment *segment = segment_find(heap, number_of(address));
-    WEIR_ASSERT(segment != NULL, "what is in the heap has a segment");
-    return &segment->pages[(address >> WEIR__PAGE_BITS) & (WEIR__SEGMENT_PAGES - 1)];
-}
-
-/* Where the chain of an address begins: in the page's entry or in its table's. */
-static _Atomic uint32_t *head_of(const weir__heap *heap, _Atomic uint32_t *entry,
-                                 uintptr_t address)
-{
-    uint32_t id = entry_load(entry);
-    if ((id & WEIR__PAGE_IS_TABLE) == 0)
-        return entry;
-    return &table_at(heap, id & ~WEIR__PAGE_IS_TABLE)->ids[grain_of(address)];
-}
-
 static uint32_t chain_length(const weir__heap *heap, uint32_t id)
 {
     uint32_t length = 0;
@@ -331,8 +314,8 @@ void weir__heap_map_insert(weir__heap *heap, uint32_t id)
 {
     weir__heap_block *block = weir__heap_block_of(heap, id);
     uintptr_t base = weir__heap_base(block);
-    _Atomic uint32_t *entry = entry_of(heap, base);
-    _Atomic uint32_t *head = head_of(heap, entry, base);
+    _Atomic uint32_t *entry = weir__heap_page(heap, base);
+    _Atomic uint32_t *head = weir__heap_chain(heap, entry, base);
     uint32_t first = entry_load(head);
     entry_store(&block->chain, first);
     entry_store(head, id);
@@ -348,8 +331,8 @@ void weir__heap_map_remove(weir__heap *heap, uint32_t id)
 {
     weir__heap_block *block = weir__heap_block_of(heap, id);
     uintptr_t base = weir__heap_base(block);
-    _Atomic uint32_t *entry = entry_of(heap, base);
-    _Atomic uint32_t *head = head_of(heap, entry, base), *link = head;
+    _Atomic uint32_t *entry = weir__heap_page(heap, base);
+    _Atomic uint32_t *head = weir__heap_chain(heap, entry, base), *link = head;
     for (uint32_t at; (at = entry_load(link)) != id;) {
         WEIR_CHECK(at != 0, "every block is in the map");
         link = &weir__heap_block_of(heap, at)->chain;
@@ -361,17 +344,16 @@ void weir__heap_map_remove(weir__heap *heap, uint32_t id)
         table_to_chain(heap, entry);
 }
 
-uint32_t weir__heap_map_find(const weir__heap *heap, uintptr_t base, uint32_t before)
+uint32_t weir__heap_map_first(const weir__heap *heap, uintptr_t base)
 {
-    uint32_t id = entry_load(head_of(heap, entry_of(heap, base), base));
+    uint32_t id = weir__heap_chain_at(heap, base);
     while (id != 0) {
         const weir__heap_block *block = weir__heap_block_of(heap, id);
-        if (block->before == before &&
-            (before != 0 || weir__heap_base(block) == base))
-            return id; /* only one record has a given block before it */
+        if (block->before == 0 && weir__heap_base(block) == base)
+            break;
         id = entry_load(&block->chain);
     }
-    return 0;
+    return id;
 }
 
 uint32_t weir__heap_map_free(const weir__heap *heap, uint32_t record)
@@ -379,7 +361,7 @@ uint32_t weir__heap_map_free(const weir__heap *heap, uint32_t record)
     const weir__heap_free *free = weir__heap_free_at(heap, record);
     uint64_t high = free->key & ((1u << WEIR__KEY_GRAINS_SHIFT) - 1);
     uintptr_t base = (uintptr_t)((high << 32 | free->low) << WEIR__HEAP_GRAIN_BITS);
-    uint32_t id = entry_load(head_of(heap, entry_of(heap, base), base));
+    uint32_t id = weir__heap_chain_at(heap, base);
     for (const weir__heap_block *block;; id = entry_load(&block->chain)) {
         WEIR_CHECK(id != 0, "what is free is in the map");
         block = weir__heap_block_of(heap, id);

@@ -162,6 +162,7 @@ static void sweep(weir__heap *heap)
         by_clock_remove(heap, owner->clock);
         make_spare(heap, owner);
     }
+    heap->recent = heap->owners[WEIR__OWNER_DONE];
     size_t more = heap->taken_blocks / 8 + named;
     if (more < WEIR__SWEEP_LEAST)
         more = WEIR__SWEEP_LEAST;
@@ -180,25 +181,28 @@ bool weir__heap_owners_stock(weir__heap *heap)
     return true;
 }
 
-weir__heap_owner *weir__heap_owner_take(weir__heap *heap, uint64_t clock)
+weir__heap_owner *weir__heap_owner_meet(weir__heap *heap, uint64_t clock)
 {
     weir__heap_owner *owner = weir__heap_owner_find(heap, clock);
-    if (owner != NULL || heap->owner_spare_count == 0)
-        return owner;
-    owner = heap->owners[heap->owner_spares];
-    heap->owner_spares = owner->next_spare;
-    heap->owner_spare_count--;
-    *owner = (weir__heap_owner){ .clock = clock, .slot = owner->slot };
-    *by_clock(heap, clock) = owner->slot;
+    if (owner == NULL && heap->owner_spare_count == 0)
+        return NULL;
+    if (owner == NULL) {
+        owner = heap->owners[heap->owner_spares];
+        heap->owner_spares = owner->next_spare;
+        heap->owner_spare_count--;
+        *owner = (weir__heap_owner){ .clock = clock, .slot = owner->slot };
+        *by_clock(heap, clock) = owner->slot;
+    }
+    heap->recent = owner;
     return owner;
 }
 
 weir__heap_owner *weir__heap_owner_get(weir__heap *heap, uint64_t clock,
                                        weir_stream stream)
 {
-    weir__heap_owner *owner = weir__heap_owner_find(heap, clock);
+    weir__heap_owner *owner = weir__heap_owner_take(heap, clock);
     if (owner == NULL) {
-        if (heap->owner_spare_count == 0 && !weir__heap_owners_stock(heap))
+        if (!weir__heap_owners_stock(heap))
             return NULL;
         owner = weir__heap_owner_take(heap, clock);
     }
@@ -249,6 +253,7 @@ bool weir__heap_owners_init(weir__heap *heap)
         return false;
     }
     heap->owner_spares = heap->owner_spare_count = 0;
+    heap->recent = heap->owners[WEIR__OWNER_DONE];
     *heap->owners[WEIR__OWNER_DONE] = (weir__heap_owner){ .slot = WEIR__OWNER_DONE };
     *heap->owners[WEIR__OWNER_ASIDE] =
         (weir__heap_owner){ .clock = WEIR__CLOCK_ASIDE, .slot = WEIR__OWNER_ASIDE };

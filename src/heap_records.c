@@ -62,22 +62,6 @@ static void arrays_close(weir__heap *heap)
 
 /* ---- homes ---- */
 
-static weir__heap_block *slab_of(const weir__heap *heap, uint32_t id)
-{
-    return weir__heap_block_of(heap, id & ~(SLAB_RECORDS - 1));
-}
-
-static uint8_t *home_at(const weir__heap *heap, uint32_t id)
-{
-    uint8_t *homes = (uint8_t *)(slab_of(heap, id) + SLAB_RECORDS);
-    return &homes[(id & (SLAB_RECORDS - 1)) >> WEIR__HOME_BITS];
-}
-
-uint32_t weir__heap_home_of(const weir__heap *heap, uint32_t id)
-{
-    return *home_at(heap, id);
-}
-
 static bool has_fresh(const weir__heap *heap)
 {
     return heap->fresh != heap->slab_count << WEIR__SLAB_BITS;
@@ -99,7 +83,7 @@ static void make_home(weir__heap *heap, uint32_t home)
 {
     uint32_t first = heap->fresh;
     heap->fresh += GROUP;
-    *home_at(heap, first) = (uint8_t)home;
+    *weir__heap_home_at(heap, first) = (uint8_t)home;
     for (uint32_t i = GROUP; i-- > 0;) {
         if (first + i != 0) /* which names none */
             push_spare(heap, home, first + i);
@@ -207,7 +191,7 @@ uint32_t weir__heap_free_take(weir__heap *heap)
     if (id == 0)
         return 0;
     weir__heap_free *record = weir__heap_free_at(heap, id);
-    heap->free_spares = record->left;
+    heap->free_spares = record->below[0];
     heap->free_spare_count--;
     *record = (weir__heap_free){ 0 };
     return id;
@@ -215,7 +199,7 @@ uint32_t weir__heap_free_take(weir__heap *heap)
 
 void weir__heap_free_give_back(weir__heap *heap, uint32_t id)
 {
-    *weir__heap_free_at(heap, id) = (weir__heap_free){ .left = heap->free_spares };
+    *weir__heap_free_at(heap, id) = (weir__heap_free){ .below = { heap->free_spares } };
     heap->free_spares = id;
     heap->free_spare_count++;
 }

@@ -100,7 +100,7 @@ static void records_verify(const weir__heap *heap, const heap_sum *sum)
         }
     }
     for (uint32_t id = heap->free_spares; id != 0; free_spares++)
-        id = weir__heap_free_at(heap, id)->left;
+        id = weir__heap_free_at(heap, id)->below[0];
     size_t made = (size_t)heap->slab_count << WEIR__SLAB_BITS;
     spares += made - heap->fresh - (made > 0 && heap->fresh == 0);
     size_t free_made = (size_t)heap->free_slab_count << WEIR__FREE_SLAB_BITS;
@@ -118,7 +118,7 @@ static void lists_verify(const weir__heap *heap)
     for (uint32_t id = heap->limbo; id != 0; limbo++) {
         const weir__heap_block *block = weir__heap_block_of(heap, id);
         WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_LIMBO &&
-                       weir__heap_free_of(heap, block)->left == before,
+                       weir__heap_free_of(heap, block)->below[0] == before,
                    "only what waits is in limbo");
         before = id;
         id = weir__heap_next_limbo(heap, id);

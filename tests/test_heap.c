@@ -201,7 +201,7 @@ static void heap_is_quick_and_small_in_any_order(void **state)
         const weir__heap_free *at = weir__heap_free_at(&heap, heap.bins[1]);
         uint32_t low = (uint32_t)(BASE / GRAIN + i);
         for (; at->low != low; depth++)
-            at = weir__heap_free_at(&heap, at->low < low ? at->right : at->left);
+            at = weir__heap_free_at(&heap, at->below[at->low < low]);
         deepest = depth > deepest ? depth : deepest;
     }
     must(deepest < 64);
