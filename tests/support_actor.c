@@ -1,6 +1,8 @@
 /* support_actor.c - see support_actor.h. */
 #include "support_actor.h"
 
+#include <stdlib.h>
+
 #include "resource_parts.h"
 
 static void *acts(void *argument)
@@ -16,11 +18,14 @@ static void *acts(void *argument)
     }
 }
 
-void actor_begin(actor *self)
+actor *actor_begin(void)
 {
+    actor *self = calloc(1, sizeof *self);
+    must(self != NULL);
     must(sem_init(&self->go, 0, 0) == 0);
     must(sem_init(&self->done, 0, 0) == 0);
     must(pthread_create(&self->thread, NULL, acts, self) == 0);
+    return self;
 }
 
 void actor_does(actor *self, void (*job)(void *argument), void *argument)
@@ -39,6 +44,7 @@ void actor_end(actor *self)
     must(pthread_join(self->thread, NULL) == 0);
     must(sem_destroy(&self->go) == 0);
     must(sem_destroy(&self->done) == 0);
+    free(self);
 }
 
 void take_blocks(void *argument)

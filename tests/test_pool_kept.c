@@ -23,16 +23,15 @@ static void a_streams_caches_end_with_it(void **state)
 {
     (void)state;
     pool_scene it = open_cached(12 * SMALL, 0);
-    actor other;
-    actor_begin(&other);
+    actor *other = actor_begin();
     blocks all = { it.pool, it.streams[0], SMALL, 12, { NULL } };
-    actor_does(&other, take_blocks, &all);
+    actor_does(other, take_blocks, &all);
     for (int i = 0; i < all.count; i++)
         stamp(it.device, it.streams[0], all.ptrs[i], SMALL, (uint64_t)i);
     uint64_t gate = stall(&it, 0);
     for (int i = 0; i < all.count; i++)
         check_stamp(it.device, it.streams[0], all.ptrs[i], SMALL, (uint64_t)i);
-    actor_does(&other, give_blocks, &all);
+    actor_does(other, give_blocks, &all);
     must_equal(cached_in(it.pool).caches, 1);
     must(cached_in(it.pool).depot_bytes > 0);
 
@@ -51,15 +50,15 @@ static void a_streams_caches_end_with_it(void **state)
         end_stream(it.device, made[--count]);
 
     all.stream = it.streams[0];
-    actor_does(&other, take_blocks, &all);
+    actor_does(other, take_blocks, &all);
     for (int i = 0; i < all.count; i++)
         stamp(it.device, it.streams[0], all.ptrs[i], SMALL, 7);
     must_answer(WEIR_DEVICE_ERROR, weir_stream_sync(it.device, it.streams[0]));
     open_gate(&it, gate);
     must_ok(weir_stream_sync(it.device, it.streams[0]));
-    actor_does(&other, give_blocks, &all);
+    actor_does(other, give_blocks, &all);
     must_equal(cached_in(it.pool).caches, 1);
-    actor_end(&other);
+    actor_end(other);
     close_scene(&it);
 }
 
@@ -186,10 +185,9 @@ static void misuse_is_told_by_warm_caches(void **state)
     (void)state;
     pool_scene it = open_cached(0, 0);
     weir_stream s = it.streams[0];
-    actor other;
-    actor_begin(&other);
+    actor *other = actor_begin();
     blocks warm = { it.pool, s, SMALL, 9, { NULL } };
-    actor_does(&other, turn_over_blocks, &warm); /* a seat, and magazines */
+    actor_does(other, turn_over_blocks, &warm); /* a seat, and magazines */
     void *theirs = warm.ptrs[0];
     turn_over_blocks(&warm);
 
@@ -210,7 +208,7 @@ static void misuse_is_told_by_warm_caches(void **state)
     give(it.pool, s, ptr, SMALL);
     slip again = { it.pool, s, ptr };
     frees_twice(&again);                       /* on the thread that has it */
-    actor_does(&other, frees_twice, &again);   /* on another */
+    actor_does(other, frees_twice, &again);   /* on another */
     again.stream = it.streams[1];
     frees_twice(&again);                       /* on another stream */
     again = (slip){ it.pool, s, theirs };
@@ -218,10 +216,10 @@ static void misuse_is_told_by_warm_caches(void **state)
     again.ptr = ptr;
     weir_thread_flush();
     frees_twice(&again);                       /* in the heap */
-    actor_does(&other, frees_twice, &again);
+    actor_does(other, frees_twice, &again);
     must_equal(statistics_of(it.pool).out_blocks, 0);
     turn_over_blocks(&warm);
-    actor_end(&other);
+    actor_end(other);
     close_scene(&it);
 }
 
@@ -232,10 +230,9 @@ static void a_block_on_two_stacks_goes_out_once(void **state)
     (void)state;
     pool_scene it = open_cached(0, 0);
     weir_stream s = it.streams[0];
-    actor other;
-    actor_begin(&other);
+    actor *other = actor_begin();
     blocks warm = { it.pool, s, SMALL, 1, { NULL } };
-    actor_does(&other, turn_over_blocks, &warm);
+    actor_does(other, turn_over_blocks, &warm);
     weir_thread_flush();
     blocks mine = { it.pool, s, SMALL, 1, { NULL } };
     take_blocks(&mine);
@@ -247,7 +244,7 @@ static void a_block_on_two_stacks_goes_out_once(void **state)
     weir__heap_block *block = weir__heap_lookup(&pool->heap.view, mine.ptrs[0], &id);
     must(block != NULL && weir__heap_state_of(block) == WEIR__HEAP_CACHED);
     weir__heap_set_tag(block, weir__heap_out_tag(SMALL, WEIR_ALIGNMENT));
-    actor_does(&other, give_blocks, &mine);
+    actor_does(other, give_blocks, &mine);
     must(weir__heap_state_of(block) == WEIR__HEAP_CACHED);
 
     misuse_log log;
@@ -257,16 +254,16 @@ static void a_block_on_two_stacks_goes_out_once(void **state)
     must_be_misuse(&log, WEIR_MISUSE_DOUBLE_FREE, mine.ptrs[0]);
     must(first != mine.ptrs[0]);
     blocks theirs = { it.pool, s, SMALL, 2, { NULL } };
-    actor_does(&other, take_blocks, &theirs);
+    actor_does(other, take_blocks, &theirs);
     must(theirs.ptrs[0] == mine.ptrs[0]);
     must(theirs.ptrs[1] != mine.ptrs[0] && theirs.ptrs[1] != first);
     stamp(it.device, s, first, SMALL, 1);
     stamp(it.device, s, theirs.ptrs[0], SMALL, 2);
     check_stamp(it.device, s, first, SMALL, 1);
     give(it.pool, s, first, SMALL);
-    actor_does(&other, give_blocks, &theirs);
+    actor_does(other, give_blocks, &theirs);
     (void)cached_in(it.pool); /* looks them over */
-    actor_end(&other);
+    actor_end(other);
     close_scene(&it);
 }
 
@@ -350,6 +347,20 @@ static void caches_count_and_keep_to_their_bounds(void **state)
     }
 }
 
+/* Threads hand no more to each other than that either. */
+static void a_depot_keeps_to_its_bound(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(16 * LARGE, 5 * LARGE);
+    blocks all = { it.pool, it.streams[0], LARGE, 16, { NULL } };
+    for (int i = 0; i < 3; i++)
+        turn_over_blocks(&all);
+    cached_memory cached = cached_in(it.pool);
+    must(cached.depot_bytes > 0 && cached.depot_bytes <= 5 * LARGE);
+    must(cached.most_bytes > 0 && cached.most_bytes <= 6 * LARGE);
+    close_scene(&it);
+}
+
 /* Above what is kept they go to the heap at once, and become one. */
 static void large_blocks_coalesce_at_once(void **state)
 {
@@ -425,6 +436,7 @@ int main(void)
         cmocka_unit_test(misuse_is_told_by_warm_caches),
         cmocka_unit_test(a_block_on_two_stacks_goes_out_once),
         cmocka_unit_test(caches_count_and_keep_to_their_bounds),
+        cmocka_unit_test(a_depot_keeps_to_its_bound),
         cmocka_unit_test(large_blocks_coalesce_at_once),
         cmocka_unit_test(seats_do_without_host_memory),
     };

@@ -57,10 +57,9 @@ static void another_thread_gets_whole_magazines(void **state)
     for (int i = 1; i < STREAMS; i++)
         end_stream(it.device, it.streams[i]);
     uint64_t before = calls_of(it.device).event_record;
-    actor other;
-    actor_begin(&other);
+    actor *other = actor_begin();
     blocks all = { it.pool, it.streams[0], SMALL, 10, { NULL } };
-    actor_does(&other, turn_over_blocks, &all);
+    actor_does(other, turn_over_blocks, &all);
     must(cached_in(it.pool).depot_bytes > 0);
     size_t most = cached_in(it.pool).depot_bytes / SMALL;
 
@@ -75,7 +74,7 @@ static void another_thread_gets_whole_magazines(void **state)
     must_equal(calls_of(it.device).event_record, before);
     must_equal(waits(&it), 0);
     give_blocks(&mine);
-    actor_end(&other);
+    actor_end(other);
     for (int i = 1; i < STREAMS; i++)
         it.streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
     close_scene(&it);
@@ -85,16 +84,15 @@ static void another_stream_waits_once_for_a_magazine(void **state)
 {
     (void)state;
     pool_scene it = open_cached(10 * SMALL, 0);
-    actor other;
-    actor_begin(&other);
+    actor *other = actor_begin();
     blocks all = { it.pool, it.streams[0], SMALL, 10, { NULL } };
-    actor_does(&other, take_blocks, &all);
+    actor_does(other, take_blocks, &all);
     for (int i = 0; i < all.count; i++)
         stamp(it.device, it.streams[0], all.ptrs[i], SMALL, (uint64_t)i);
     uint64_t gate = stall(&it, 0);
     for (int i = 0; i < all.count; i++)
         check_stamp(it.device, it.streams[0], all.ptrs[i], SMALL, (uint64_t)i);
-    actor_does(&other, give_blocks, &all);
+    actor_does(other, give_blocks, &all);
     int magazines = (int)(cached_in(it.pool).depot_bytes / SMALL / WEIR__MAGAZINE);
     must(magazines > 0);
 
@@ -119,7 +117,7 @@ static void another_stream_waits_once_for_a_magazine(void **state)
     must_ok(weir_stream_sync(it.device, it.streams[1]));
     for (int i = 0; i < count; i++)
         give(it.pool, it.streams[1], kept[i], SMALL);
-    actor_end(&other);
+    actor_end(other);
     close_scene(&it);
 }
 
@@ -129,13 +127,12 @@ static void a_magazine_is_behind_its_own_frees(void **state)
 {
     (void)state;
     pool_scene it = open_cached(16 * SMALL, 0);
-    actor other;
-    actor_begin(&other);
+    actor *other = actor_begin();
     void *x = take_on(&it, 2, SMALL); /* there is a second stream from the start */
     give_on(&it, 2, x, SMALL);
     weir_thread_flush();
     blocks all = { it.pool, it.streams[0], SMALL, 12, { NULL } };
-    actor_does(&other, turn_over_blocks, &all);
+    actor_does(other, turn_over_blocks, &all);
     must(cached_in(it.pool).depot_bytes > 0);
     uint64_t gate = stall(&it, 0); /* after the frees */
     size_t most = cached_in(it.pool).depot_bytes / SMALL;
@@ -146,7 +143,7 @@ static void a_magazine_is_behind_its_own_frees(void **state)
     must_ok(weir_stream_sync(it.device, it.streams[1]));
     open_gate(&it, gate);
     give_blocks(&mine);
-    actor_end(&other);
+    actor_end(other);
     close_scene(&it);
 }
 
@@ -157,16 +154,15 @@ static void a_magazine_is_behind_its_own_frees(void **state)
 static void sleeper_gives_all(int stream)
 {
     pool_scene it = open_cached(ALL, 0);
-    actor sleeper;
-    actor_begin(&sleeper);
+    actor *sleeper = actor_begin();
     blocks all = { it.pool, it.streams[0], LARGE, (int)(ALL / LARGE), { NULL } };
-    actor_does(&sleeper, take_blocks, &all);
+    actor_does(sleeper, take_blocks, &all);
     for (int i = 0; i < all.count; i++)
         stamp(it.device, it.streams[0], all.ptrs[i], LARGE, (uint64_t)i);
     uint64_t gate = stall(&it, 0);
     for (int i = 0; i < all.count; i++)
         check_stamp(it.device, it.streams[0], all.ptrs[i], LARGE, (uint64_t)i);
-    actor_does(&sleeper, give_blocks, &all);
+    actor_does(sleeper, give_blocks, &all);
     must(cached_in(it.pool).blocks > 0);
 
     void *ptr = take(it.pool, it.streams[stream], ALL);
@@ -180,10 +176,10 @@ static void sleeper_gives_all(int stream)
     give(it.pool, it.streams[stream], ptr, ALL);
 
     /* The sleeper wakes up, and keeps again. */
-    actor_does(&sleeper, turn_over_blocks, &all);
+    actor_does(sleeper, turn_over_blocks, &all);
     must(cached_in(it.pool).blocks > 0);
     must_equal(statistics_of(it.pool).held_bytes, ALL);
-    actor_end(&sleeper);
+    actor_end(sleeper);
     close_scene(&it);
 }
 
@@ -203,24 +199,23 @@ static void sleeper_is_flushed_by_a_trim(void **state)
 {
     (void)state;
     pool_scene it = open_cached(ALL, 0);
-    actor sleeper;
-    actor_begin(&sleeper);
+    actor *sleeper = actor_begin();
     blocks all = { it.pool, it.streams[0], LARGE, (int)(ALL / LARGE), { NULL } };
-    actor_does(&sleeper, turn_over_blocks, &all);
+    actor_does(sleeper, turn_over_blocks, &all);
     must(cached_in(it.pool).blocks > 0);
     must_equal(weir_resource_trim_sync(it.pool, 0), ALL);
     must_equal(statistics_of(it.pool).held_bytes, 0);
     must_equal(cached_in(it.pool).blocks, 0);
 
-    actor_does(&sleeper, turn_over_blocks, &all);
+    actor_does(sleeper, turn_over_blocks, &all);
     all.count = 1; /* which is out */
-    actor_does(&sleeper, take_blocks, &all);
+    actor_does(sleeper, take_blocks, &all);
     (void)weir_resource_trim_sync(it.pool, 0);
     weir_resource_statistics s = statistics_of(it.pool);
     must_equal(s.held_bytes, ALL); /* the chunk that it is in */
     must_equal(s.free_bytes, ALL - LARGE);
-    actor_does(&sleeper, give_blocks, &all);
-    actor_end(&sleeper);
+    actor_does(sleeper, give_blocks, &all);
+    actor_end(sleeper);
     close_scene(&it);
 }
 
@@ -247,11 +242,10 @@ static void what_an_ended_thread_kept_is_for_all(void **state)
     (void)state;
     for (int stream = 0; stream < 2; stream++) {
         pool_scene it = open_cached(ALL, 0);
-        actor other;
-        actor_begin(&other);
+        actor *other = actor_begin();
         blocks all = { it.pool, it.streams[0], LARGE, (int)(ALL / LARGE), { NULL } };
-        actor_does(&other, turn_over_blocks, &all);
-        actor_end(&other);
+        actor_does(other, turn_over_blocks, &all);
+        actor_end(other);
         size_t depot = cached_in(it.pool).depot_bytes;
         must_equal(cached_in(it.pool).bytes, depot);
         must_equal(cached_in(it.pool).seats, 0);
@@ -276,10 +270,9 @@ static void seats_of_ended_threads_are_few(void **state)
     for (int i = 0; i < 300; i++) {
         if (i == 100)
             live = weir__host_live();
-        actor other;
-        actor_begin(&other);
-        actor_does(&other, turn_over_blocks, &all);
-        actor_end(&other);
+        actor *other = actor_begin();
+        actor_does(other, turn_over_blocks, &all);
+        actor_end(other);
     }
     must(weir__host_live() < live + 350); /* the ledger keeps one of each, a seat two */
     must(cached_in(it.pool).seats <= 40);
@@ -374,22 +367,21 @@ static void thread_outlives_its_pools(void **state)
 {
     (void)state;
     pool_scene it = open_cached(0, 0);
-    actor other;
-    actor_begin(&other);
+    actor *other = actor_begin();
     blocks all = { it.pool, it.streams[0], SMALL, 7, { NULL } };
     size_t live = 0;
     for (int i = 0; i < 40; i++) {
         weir_resource *pool;
         must_ok(weir_resource_open(it.device, "pool/device", &pool));
         all.pool = pool;
-        actor_does(&other, turn_over_blocks, &all);
+        actor_does(other, turn_over_blocks, &all);
         must_equal(cached_in(pool).seats, 1);
         weir_resource_unref(pool); /* on this thread, with the other's cache */
         if (i == 10)
             live = weir__host_live();
         must(i <= 10 || weir__host_live() <= live);
     }
-    actor_end(&other);
+    actor_end(other);
     close_scene(&it);
 }
 
@@ -404,26 +396,25 @@ static void flush_sweeps_what_is_dead(void **state)
 {
     (void)state;
     pool_scene it = open_cached(0, 0);
-    actor other;
-    actor_begin(&other);
-    actor_does(&other, flushes, NULL); /* nothing there */
+    actor *other = actor_begin();
+    actor_does(other, flushes, NULL); /* nothing there */
     size_t live = 0;
     size_t before = device_free_bytes(it.device);
     for (int i = 0; i < 12; i++) {
         blocks all = { NULL, it.streams[0], SMALL, 7, { NULL } };
         must_ok(weir_resource_open(it.device, "pool/device", &all.pool));
-        actor_does(&other, turn_over_blocks, &all);
+        actor_does(other, turn_over_blocks, &all);
         weir_resource_unref(all.pool);
         must(i <= 8 || weir__host_live() > live);
         if (i <= 8) { /* by now the device has what it needs */
-            actor_does(&other, flushes, NULL);
+            actor_does(other, flushes, NULL);
             live = weir__host_live();
         }
     }
     must_equal(device_free_bytes(it.device), before);
-    actor_does(&other, flushes, NULL);
+    actor_does(other, flushes, NULL);
     must_equal(weir__host_live(), live);
-    actor_end(&other);
+    actor_end(other);
     close_scene(&it);
 }
 
@@ -434,20 +425,18 @@ static void last_block_ends_the_pool_anywhere(void **state)
     (void)state;
     for (int on_sleeper = 0; on_sleeper < 2; on_sleeper++) {
         pool_scene it = open_cached(0, 0);
-        actor maker, other;
-        actor_begin(&maker);
-        actor_begin(&other);
+        actor *maker = actor_begin(), *other = actor_begin();
         blocks all = { NULL, it.streams[0], SMALL, 7, { NULL } };
         size_t before = device_free_bytes(it.device);
         must_ok(weir_resource_open(it.device, "pool/device", &all.pool));
-        actor_does(&maker, turn_over_blocks, &all);
-        actor_does(&maker, take_blocks, &all);
+        actor_does(maker, turn_over_blocks, &all);
+        actor_does(maker, take_blocks, &all);
         weir_resource_unref(all.pool);
         must(device_free_bytes(it.device) < before);
-        actor_does(on_sleeper ? &maker : &other, give_blocks, &all);
+        actor_does(on_sleeper ? maker : other, give_blocks, &all);
         must_equal(device_free_bytes(it.device), before);
-        actor_end(&maker);
-        actor_end(&other);
+        actor_end(maker);
+        actor_end(other);
         close_scene(&it);
     }
 }
@@ -458,24 +447,23 @@ static void flush_gives_back(void **state)
 {
     (void)state;
     pool_scene it = open_cached(ALL, 0);
-    actor other;
-    actor_begin(&other);
+    actor *other = actor_begin();
     blocks all = { it.pool, it.streams[0], LARGE, (int)(ALL / LARGE), { NULL } };
-    actor_does(&other, turn_over_blocks, &all);
+    actor_does(other, turn_over_blocks, &all);
     blocks mine = { it.pool, it.streams[2], SMALL, 1, { NULL } };
     cached_memory before = cached_in(it.pool);
     must(before.bytes > before.depot_bytes);
     weir_thread_flush(); /* nothing of the other's */
     must_equal(cached_in(it.pool).bytes, before.bytes);
-    actor_does(&other, flushes, NULL);
+    actor_does(other, flushes, NULL);
     must_equal(cached_in(it.pool).bytes, before.depot_bytes);
     must(statistics_of(it.pool).largest_free_bytes >= LARGE);
     turn_over_blocks(&mine); /* from the heap: nothing has to be flushed */
     must_equal(cached_in(it.pool).depot_bytes, before.depot_bytes);
     all.count = 8;
-    actor_does(&other, turn_over_blocks, &all); /* and it keeps again */
+    actor_does(other, turn_over_blocks, &all); /* and it keeps again */
     must(cached_in(it.pool).bytes > cached_in(it.pool).depot_bytes);
-    actor_end(&other);
+    actor_end(other);
     close_scene(&it);
 }
 
@@ -524,10 +512,9 @@ static void flush_works_in_a_destructor(void **state)
     pool_scene it = open_cached(ALL, 0);
     must(pthread_key_create(&flush_key, flushes_as_it_ends) == 0);
     blocks all = { it.pool, it.streams[0], LARGE, 7, { NULL } };
-    actor other;
-    actor_begin(&other);
-    actor_does(&other, sets_the_key, &all);
-    actor_end(&other);
+    actor *other = actor_begin();
+    actor_does(other, sets_the_key, &all);
+    actor_end(other);
     must(pthread_key_delete(flush_key) == 0);
     cached_memory after = cached_in(it.pool);
     must_equal(after.bytes, after.depot_bytes);
