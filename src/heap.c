@@ -28,7 +28,7 @@ static uint32_t behind(const weir__heap *heap, uint32_t id)
 /* ---- marks ---- */
 
 /* A block that was taken becomes HELD, without a free record. */
-static void untake(weir__heap *heap, weir__heap_block *block)
+static inline void untake(weir__heap *heap, weir__heap_block *block)
 {
     WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_CACHED,
                "only what is held or came back can be released");
@@ -402,8 +402,9 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
         left = split(heap, id, bytes, after);
         weir__heap_set_link(block_at(heap, left), weir__heap_link(block));
         weir__heap_set_link(block, 0);
+    } else {
+        drop_record(heap, id);
     }
-    drop_record(heap, id);
     weir__heap_set_tag(block, WEIR__HEAP_OUT);
     heap->taken_bytes += bytes;
     heap->taken_blocks++;
