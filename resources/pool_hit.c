@@ -61,8 +61,7 @@ void weir__pool_count_out(weir__pool *self, size_t bytes)
     counts->allocations++;
     counts->out_blocks++;
     counts->out_bytes += bytes;
-    if (counts->peak_out_bytes < counts->out_bytes)
-        counts->peak_out_bytes = counts->out_bytes;
+    weir__pool_note_peak_locked(self, (int64_t)counts->out_bytes);
     weir__mutex_unlock(&self->lock);
 }
 

@@ -117,6 +117,13 @@ bool weir__pool_may_take(const weir__request *request, uint32_t block);
 
 weir_status weir__pool_find(void *pool, const void *ptr, weir_block *out);
 
+/* So many bytes were out, as far as one thread knows; its own may be below zero. */
+static inline void weir__pool_note_peak_locked(weir__pool *pool, int64_t out_bytes)
+{
+    if (out_bytes > 0 && pool->counts.peak_out_bytes < (size_t)out_bytes)
+        pool->counts.peak_out_bytes = (size_t)out_bytes;
+}
+
 /* The ledger's name for what marks that were dropped stand for. */
 static inline uint64_t weir__pool_dropped_key(const weir__pool *pool)
 {

@@ -80,7 +80,8 @@ static void sweep_here(void)
 static void fold_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
 {
     weir_resource_statistics *counts = &self->counts;
-    int64_t out = 0, peak = 0;
+    /* Below zero where what others allocated was freed behind no gate. */
+    int64_t before = (int64_t)counts->out_bytes, out = before, peak = 0;
     for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next) {
         const weir__tally *tally = &seat->tally;
         counts->allocations += tally->allocations;
@@ -90,13 +91,10 @@ static void fold_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
             peak = tally->peak_bytes;
         seat->tally = (weir__tally){ 0 };
     }
-    size_t high = counts->out_bytes + (size_t)peak;
-    counts->out_bytes += (size_t)out;
+    counts->out_bytes = (size_t)out;
     counts->out_blocks = (size_t)(counts->allocations - counts->deallocations);
-    if (high < counts->out_bytes)
-        high = counts->out_bytes;
-    if (counts->peak_out_bytes < high)
-        counts->peak_out_bytes = high;
+    weir__pool_note_peak_locked(self, before + peak);
+    weir__pool_note_peak_locked(self, out);
 }
 
 /* ---- closed gates ---- */

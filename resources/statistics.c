@@ -85,9 +85,13 @@ static void statistics_statistics(void *context, weir_resource_statistics *out)
         *out = below;
     out->out_bytes = atomic_load(&self->out_bytes);
     out->out_blocks = atomic_load(&self->out_blocks);
+    /* Others go on meanwhile: a block is out a moment before the peak is raised, and
+     * may be allocated and back between two of these. */
     out->peak_out_bytes = atomic_load(&self->peak_out_bytes);
-    out->allocations = atomic_load(&self->allocations);
+    if (out->peak_out_bytes < out->out_bytes)
+        out->peak_out_bytes = out->out_bytes;
     out->deallocations = atomic_load(&self->deallocations);
+    out->allocations = atomic_load(&self->allocations);
     out->failures = atomic_load(&self->failures);
 }
 
