@@ -69,9 +69,14 @@ void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *
     weir__pool_learn_dropped_locked(request->pool);
 }
 
-weir__mark weir__pool_owned_mark(const weir__pool *self, weir__mark mark)
+weir__mark weir__pool_owned_mark(weir__pool *self, weir__mark mark)
 {
     if (weir__heap_can_release(&self->heap, mark.clock))
+        return mark;
+    /* What a capture has no device wait may give to others. So this once host memory is
+     * asked for; without it the memory is set aside, like all that has no owner. */
+    if (weir__order_is_captured(self->order, mark) &&
+        weir__heap_owners_stock(&self->heap))
         return mark;
     return weir__order_mark_here(self->order, 0);
 }

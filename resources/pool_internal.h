@@ -80,7 +80,7 @@ typedef struct weir__request {
 
 /* `mark`; or an aside one, if its clock has no owner in the heap and none is to be had
  * here. For what becomes free: whoever allocates has met its owner. */
-weir__mark weir__pool_owned_mark(const weir__pool *pool, weir__mark mark);
+weir__mark weir__pool_owned_mark(weir__pool *pool, weir__mark mark);
 
 /* Cuts the request's block out of a run of HELD blocks that it may take, and counts it
  * as out. */

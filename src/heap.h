@@ -187,6 +187,9 @@ static inline weir__heap_owner *weir__heap_owner_at(const weir__heap *heap,
 /* The first owner, from *slot on, that has a free block; null: there is none. *slot is
  * that owner's. */
 weir__heap_owner *weir__heap_next_owner(const weir__heap *heap, uint32_t *slot);
+/* Sees to it that owners are to be had for clocks that have none yet, as a promise
+ * does. False: no host memory. */
+bool weir__heap_owners_stock(weir__heap *heap);
 /* Whether weir__heap_release would take a mark of `clock` now. */
 bool weir__heap_can_release(const weir__heap *heap, uint64_t clock);
 /* All that is FREE under `from` is FREE behind `mark` now. */

@@ -131,8 +131,6 @@ void *weir__heap_array_make(weir__heap *heap, size_t bytes);
 
 bool weir__heap_owners_init(weir__heap *heap);
 void weir__heap_owners_close(weir__heap *heap);
-/* Makes sure of spare owners. False: no host memory. */
-bool weir__heap_owners_stock(weir__heap *heap);
 /* The owner of a clock; makes one of a spare if need be. Null: there is none. */
 weir__heap_owner *weir__heap_owner_meet(weir__heap *heap, uint64_t clock);
 static inline weir__heap_owner *weir__heap_owner_take(weir__heap *heap, uint64_t clock)

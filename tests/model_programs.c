@@ -29,7 +29,7 @@ static void run_programs(const char *what, uint64_t quick, uint64_t full,
 static void programs_of_one_thread_run_clean(void **state)
 {
     (void)state;
-    run_programs("programs of one host thread", 300, 8000,
+    run_programs("programs of one host thread", 1600, 8000,
                  (program_options){ .hosts = 1, .steps = 120, .gates = true },
                  WEIR_EMULATED_STEPPED);
 }
