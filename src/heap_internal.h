@@ -16,7 +16,7 @@
 #define WEIR__ROOM_LEAST     2u
 #else
 #define WEIR__FREE_SLAB_BITS 7u
-#define WEIR__OWNERS_SPARE   4u
+#define WEIR__OWNERS_SPARE   16u
 #define WEIR__SWEEP_LEAST    16u
 #define WEIR__TABLES_MADE    64u
 #define WEIR__RESERVE_LEAST  16u
