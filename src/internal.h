@@ -90,6 +90,7 @@ typedef struct weir__thread {
     uint32_t depth;                    /* nested weir_allocate / weir_deallocate */
     int32_t bare_status;               /* the last error, if `error` is null */
     bool is_ending;                    /* it keeps nothing any more */
+    bool end_is_told;                  /* to the emulated devices */
 } weir__thread;
 
 /* The calling thread's; for its number ask weir__thread_self. */

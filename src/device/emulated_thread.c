@@ -2,8 +2,9 @@
  * signals that hand over from one to another, and runs of several.
  *
  * A thread's end is heard through a key of the system's. Other destructors of the
- * library may still use a device on their way out, so the end is told in the last round
- * of destructors that the system makes. */
+ * library may still use a device on their way out, so the end is told late in the
+ * rounds of destructors that the system makes; a thread that uses a device even after
+ * that is told of once more, in the next round. */
 #include <limits.h>
 #include <pthread.h>
 
@@ -16,9 +17,11 @@ static weir__emulated *list; /* guarded by list_lock */
 static pthread_key_t key;
 static bool has_key;
 
-/* Rounds of destructors that a thread goes through at its end; the key's value counts
- * them. */
-static const char rounds[PTHREAD_DESTRUCTOR_ITERATIONS];
+/* The key's value counts the rounds of destructors that a thread goes through at its
+ * end: it points to the round to come. The end is told one before the last, so that one
+ * is left for a thread that is met again. */
+static const char rounds[PTHREAD_DESTRUCTOR_ITERATIONS - 1];
+#define TELLING_ROUND (&rounds[sizeof rounds - 1])
 
 static void thread_end(uint64_t thread)
 {
@@ -39,11 +42,13 @@ static void thread_end(uint64_t thread)
 static void destructor(void *value)
 {
     const char *round = value;
+    weir__thread *thread = weir__thread_self();
     if (weir__is_forked())
         return;
-    if (round + 1 < rounds + sizeof rounds && pthread_setspecific(key, round + 1) == 0)
+    if (round != TELLING_ROUND && pthread_setspecific(key, round + 1) == 0)
         return;
-    thread_end(weir__this_thread());
+    thread->end_is_told = true;
+    thread_end(thread->number);
 }
 
 static void key_make(void)
@@ -55,8 +60,10 @@ void weir__emulated_meet_thread(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, key_make);
-    if (has_key && pthread_getspecific(key) == NULL)
-        (void)pthread_setspecific(key, rounds + 1);
+    if (!has_key || pthread_getspecific(key) != NULL)
+        return;
+    bool is_told = weir__thread_self()->end_is_told;
+    (void)pthread_setspecific(key, is_told ? TELLING_ROUND : rounds);
 }
 
 void weir__emulated_list(weir__emulated *device)
