@@ -69,18 +69,6 @@ void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *
     weir__pool_learn_dropped_locked(request->pool);
 }
 
-weir__mark weir__pool_owned_mark(weir__pool *self, weir__mark mark)
-{
-    if (weir__heap_can_release(&self->heap, mark.clock))
-        return mark;
-    /* What a capture has no device wait may give to others. So this once host memory is
-     * asked for; without it the memory is set aside, like all that has no owner. */
-    if (weir__order_is_captured(self->order, mark) &&
-        weir__heap_owners_stock(&self->heap))
-        return mark;
-    return weir__order_mark_here(self->order, 0);
-}
-
 uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
                                     weir__mark front, weir__mark rest)
 {
@@ -153,20 +141,6 @@ static weir_status refuse(const weir__request *request, weir_status status)
                                  "bytes, but it could not be waited for",
                                  request->asked_bytes);
     return weir__fail_memory(request->refusal, &report);
-}
-
-bool weir__pool_meet_owner_locked(weir__request *request)
-{
-    weir__pool *self = request->pool;
-    weir__heap_owner *owner =
-        weir__heap_owner_get(&self->heap, request->clock, request->stream);
-    if (owner != NULL && owner->kind == 0)
-        owner->kind = weir__order_is_captured(self->order,
-                                              (weir__mark){ request->clock, 0 })
-                          ? WEIR__POOL_CAPTURE
-                          : WEIR__POOL_PLAIN;
-    request->owner = owner;
-    return owner != NULL;
 }
 
 /* The promise makes owners, and may use those of which nothing is left for that. */

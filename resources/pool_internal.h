@@ -1,6 +1,6 @@
 /* pool_internal.h - what the parts of the pool share: pool.c is what everybody meets,
- * pool_miss.c looks beyond the stream's own memory, pool_chunks.c trades with upstream.
- */
+ * pool_miss.c looks beyond the stream's own memory, pool_chunks.c trades with upstream,
+ * pool_owners.c knows who may own memory. */
 #ifndef WEIR_POOL_INTERNAL_H
 #define WEIR_POOL_INTERNAL_H
 
@@ -32,6 +32,8 @@ typedef struct weir__pool {
     bool has_dropped;            /* marks that a thread knew to be done: the ledger has
                                     what it knew, for all who take memory here */
     size_t tidy_at;              /* so many owners of free memory are worth a look */
+    size_t reserved_count;       /* owners that wait for their clocks to be dropped */
+    size_t reserved_look_at;     /* so many of them are worth a look for those */
     weir__depot depot;
     weir_resource_statistics counts; /* but what is in the seats' tallies */
     bool closing;                /* the last unref was */
@@ -78,10 +80,6 @@ typedef struct weir__request {
 
 /* ---- pool.c ---- */
 
-/* `mark`; or an aside one, if its clock has no owner in the heap and none is to be had
- * here. For what becomes free: whoever allocates has met its owner. */
-weir__mark weir__pool_owned_mark(weir__pool *pool, weir__mark mark);
-
 /* Cuts the request's block out of a run of HELD blocks that it may take, and counts it
  * as out. */
 uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
@@ -90,11 +88,6 @@ uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
 
 /* A block that nobody else knows of is the request's. */
 void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *block)
-    WEIR_REQUIRES(request->pool->lock);
-
-/* Finds the owner of the request's clock, which stays while the lock is held. False: no
- * host memory. */
-bool weir__pool_meet_owner_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock);
 
 /* A HELD or CACHED block becomes free behind `mark`. */
@@ -137,6 +130,23 @@ static inline uint64_t weir__pool_dropped_key(const weir__pool *pool)
 void weir__pool_note_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 /* That who: before memory goes out, or upstream. */
 void weir__pool_learn_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
+
+/* ---- pool_owners.c ---- */
+
+/* The order's: the clock gets an owner, until it is dropped. OUT_OF_HOST_MEMORY: it
+ * got none. */
+weir_status weir__pool_clock_begins(weir__order_listener *listener, weir_stream stream,
+                                    uint64_t clock);
+
+/* Finds the owner of the request's clock, which stays while the lock is held. False: no
+ * host memory. */
+bool weir__pool_meet_owner_locked(weir__request *request)
+    WEIR_REQUIRES(request->pool->lock);
+
+/* What memory becomes free behind that is free behind `mark`: the same; or, if its
+ * clock has no owner and none is spare, done if it is, else an aside one. */
+weir__mark weir__pool_owned_mark(weir__pool *pool, weir__mark mark)
+    WEIR_REQUIRES(pool->lock);
 
 /* ---- pool_miss.c ---- */
 

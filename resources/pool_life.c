@@ -168,7 +168,8 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
                           .order = up.device->order,
                           .options = in_force,
                           .up = up,
-                          .listener = { .stream_changes = weir__pool_stream_changes },
+                          .listener = { .clock_begins = weir__pool_clock_begins,
+                                        .stream_changes = weir__pool_stream_changes },
                           .cache_bytes = in_force.cache_bytes };
     if (self->cache_bytes >= WEIR__HEAP_GRAIN)
         self->gate_bytes = POOL_GATE_BYTES;
@@ -186,14 +187,19 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
     }
 
-    status = weir__resource_create_counting(&pool_ops, &pool_counting, self, out);
-    if (status != WEIR_OK)
+    status = weir__order_listen(self->order, &self->listener);
+    if (status != WEIR_OK) {
         pool_free(self);
-    if (status == WEIR_OK) {
-        self->mr = *out;
-        weir__order_listen(self->order, &self->listener);
+        return status;
     }
-    return status;
+    status = weir__resource_create_counting(&pool_ops, &pool_counting, self, out);
+    if (status != WEIR_OK) {
+        weir__order_unlisten(self->order, &self->listener);
+        pool_free(self);
+        return status;
+    }
+    self->mr = *out;
+    return WEIR_OK;
 }
 
 weir_status weir_pool_get_options(weir_resource *mr, weir_pool_options *out)

@@ -290,16 +290,16 @@ weir__clock *weir__clock_find_key(weir__order *order, weir__clock_kind kind,
     return clock;
 }
 
-weir__clock *weir__clock_add(weir__order *order, weir__clock_kind kind, uint64_t key,
-                             weir_stream stream, bool blocking)
+weir__clock *weir__clock_add(weir__order *order, uint64_t id, weir__clock_kind kind,
+                             uint64_t key, weir_stream stream, bool blocking)
 {
     weir__clock *clock = order->spare_clocks;
     if (clock == NULL)
         return NULL;
     order->spare_clocks = clock->next_by_id;
     order->spare_clock_count--;
-    *clock = (weir__clock){ .id = ++order->last_id, .kind = kind, .key = key,
-                            .stream = stream, .blocking = blocking };
+    *clock = (weir__clock){ .id = id, .kind = kind, .key = key, .stream = stream,
+                            .blocking = blocking };
 
     weir__clock **bucket = bucket_by_id(order, clock->id);
     clock->next_by_id = *bucket;

@@ -97,7 +97,8 @@ typedef struct weir__clock {
 struct weir__order {
     weir_device *device;
     bool eager;
-    weir__mutex listening;   /* guards the listeners; held while they are called */
+    weir__mutex listening;   /* guards the listeners; held while they are called, and
+                                while a clock is added that they hear of */
     weir__order_listener *listeners;
     weir__mutex lock;        /* guards everything below and every clock */
     weir__cond changed;      /* a record has ended, or the change of a clock */
@@ -164,10 +165,15 @@ weir__clock *weir__clock_find(weir__order *order, uint64_t id)
     WEIR_REQUIRES(order->lock);
 weir__clock *weir__clock_find_key(weir__order *order, weir__clock_kind kind,
                                   uint64_t key) WEIR_REQUIRES(order->lock);
-/* The spare clock becomes one with an id of its own, in the tables; null if there is no
+/* An id that no clock ever had. */
+static inline uint64_t weir__clock_name(weir__order *order)
+{
+    return ++order->last_id;
+}
+/* The spare clock becomes that with the id `id`, in the tables; null if there is no
  * spare one. */
-weir__clock *weir__clock_add(weir__order *order, weir__clock_kind kind, uint64_t key,
-                             weir_stream stream, bool blocking)
+weir__clock *weir__clock_add(weir__order *order, uint64_t id, weir__clock_kind kind,
+                             uint64_t key, weir_stream stream, bool blocking)
     WEIR_REQUIRES(order->lock);
 /* Forgets the handle: nobody finds it by key any more, and it may be dropped. */
 void weir__clock_retire(weir__order *order, weir__clock *clock)

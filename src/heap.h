@@ -54,6 +54,7 @@ typedef struct weir__heap_owner {
     uint32_t pins;        /* the caller's: while this is not 0 it stays */
     uint32_t kind;        /* the caller's; 0 when it is made */
     uint32_t next_spare;
+    bool is_reserved;     /* the caller's; false when it is made */
     bool is_spare;
     bool is_named;        /* for a sweep */
     uint32_t summary;     /* a bit for each word that is not 0 */

@@ -172,6 +172,8 @@ static void sweep(weir__heap *heap)
 /* One more than a promise wants: it is for whom it is made. */
 bool weir__heap_owners_stock(weir__heap *heap)
 {
+    if (heap->owner_spare_count > WEIR__OWNERS_SPARE)
+        return true;
     if (heap->owner_count >= heap->sweep_at)
         sweep(heap);
     while (heap->owner_spare_count <= WEIR__OWNERS_SPARE) {

@@ -23,7 +23,10 @@ static inline bool clock_is_captured(const weir__clock *clock)
  * lock. */
 weir__clock *weir__find_stream(weir__order *order, weir_stream stream);
 
-/* Calls all listeners. Without locks of rank listeners and above. */
+/* Asks all listeners whether clock `clock` may begin, until one refuses. */
+weir_status weir__order_tell_begin(weir__order *order, weir_stream stream,
+                                   uint64_t clock) WEIR_REQUIRES(order->listening);
+/* Tells all listeners of a change. Without locks of rank listeners and above. */
 void weir__order_tell(weir__order *order, weir_stream stream, uint64_t clock);
 
 /* A clock that is not changing does so from now on, and is not dropped until the end;

@@ -1,6 +1,9 @@
 /* order_listen.c - those who keep memory per stream, outside of any lock of the
- * order's: how they hear of a stream's end before it comes, and what they may rest on
- * until then.
+ * order's: how they hear of a clock before it begins and of a stream's end before it
+ * comes, and what they may rest on until then.
+ *
+ * Clocks that they hear of are added under the lock `listening`: whoever begins to
+ * listen hears of each once, be it there or on its way.
  *
  * A clock is `changing` from before the listeners are told until the change has
  * happened, or was refused. As long as it is, nobody finds it steady: what a listener
@@ -10,12 +13,82 @@
 #include "order_internal.h"
 #include "stream_order.h"
 
-void weir__order_listen(weir__order *order, weir__order_listener *listener)
+static weir_status tell_begin(weir__order_listener *listener, weir_stream stream,
+                              uint64_t clock)
+{
+    if (listener->clock_begins == NULL)
+        return WEIR_OK;
+    return listener->clock_begins(listener, stream, clock);
+}
+
+weir_status weir__order_tell_begin(weir__order *order, weir_stream stream,
+                                   uint64_t clock)
+{
+    weir_status status = WEIR_OK;
+    weir__order_listener *it = order->listeners;
+    for (; status == WEIR_OK && it != NULL; it = it->next)
+        status = tell_begin(it, stream, clock);
+    return status;
+}
+
+typedef struct met {
+    uint64_t clock;
+    weir_stream stream;
+} met;
+
+/* Copies the clocks that listeners hear of; their number. */
+static size_t copy_clocks(weir__order *order, met *out, size_t room)
+{
+    size_t count = 0;
+    weir__mutex_lock(&order->lock);
+    for (uint32_t i = 0; i < CLOCK_BUCKETS; i++) {
+        for (const weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id) {
+            if (clock_is_transient(c))
+                continue;
+            if (count < room)
+                out[count] = (met){ c->id, c->stream };
+            count++;
+        }
+    }
+    weir__mutex_unlock(&order->lock);
+    return count;
+}
+
+/* Tells a listener of all clocks that there are. They cannot become more meanwhile. */
+static weir_status tell_all(weir__order *order, weir__order_listener *listener)
+    WEIR_REQUIRES(order->listening)
+{
+    size_t room = copy_clocks(order, NULL, 0); /* the legacy stream's at least */
+    met *all = weir__host_alloc(room * sizeof *all);
+    if (all == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for %zu clocks", room);
+    size_t count = copy_clocks(order, all, room);
+    weir_status status = WEIR_OK;
+    for (size_t i = 0; status == WEIR_OK && i < count; i++)
+        status = tell_begin(listener, all[i].stream, all[i].clock);
+    weir__host_free(all);
+    return status;
+}
+
+weir_status weir__order_listen(weir__order *order, weir__order_listener *listener)
 {
     weir__mutex_lock(&order->listening);
-    listener->next = order->listeners;
-    order->listeners = listener;
+    weir_status status =
+        listener->clock_begins != NULL ? tell_all(order, listener) : WEIR_OK;
+    if (status == WEIR_OK) {
+        listener->next = order->listeners;
+        order->listeners = listener;
+    }
     weir__mutex_unlock(&order->listening);
+    return status;
+}
+
+bool weir__order_has_clock(weir__order *order, uint64_t clock)
+{
+    weir__mutex_lock(&order->lock);
+    bool has = weir__clock_find(order, clock) != NULL;
+    weir__mutex_unlock(&order->lock);
+    return has;
 }
 
 void weir__order_unlisten(weir__order *order, weir__order_listener *listener)

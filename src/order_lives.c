@@ -230,28 +230,60 @@ void weir__order_let_go(weir__order *order, uint64_t id)
 
 /* ---- streams ---- */
 
+/* Begins the clock that `like` describes, once the listeners agree. *out is 0 where no
+ * spare clock is left for it. */
+static weir_status clock_begin(weir__order *order, const weir__clock *like,
+                               uint64_t *out) WEIR_REQUIRES(order->listening)
+{
+    weir__mutex_lock(&order->lock);
+    uint64_t id = weir__clock_name(order);
+    bool is_known = like->kind == WEIR__CLOCK_KNOWN &&
+                    weir__find_stream(order, like->stream) != NULL;
+    weir__mutex_unlock(&order->lock);
+    if (is_known)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the stream is known already");
+    weir_status status = weir__order_tell_begin(order, like->stream, id);
+    if (status != WEIR_OK)
+        return status;
+
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__clock_add(order, id, like->kind, like->key, like->stream,
+                                         like->blocking);
+    if (clock != NULL)
+        clock->created = like->created;
+    *out = clock != NULL ? id : 0;
+    weir__mutex_unlock(&order->lock);
+    return WEIR_OK;
+}
+
+static weir_status clock_add(weir__order *order, const weir__clock *like, uint64_t *out)
+{
+    weir_status status = WEIR_OK;
+    *out = 0;
+    while (status == WEIR_OK && *out == 0) { /* others may take the spare clock */
+        status = weir__order_stock(order);
+        if (status != WEIR_OK)
+            return status;
+        weir__mutex_lock(&order->listening);
+        status = clock_begin(order, like, out);
+        weir__mutex_unlock(&order->listening);
+    }
+    return status;
+}
+
 weir_status weir__order_add_stream(weir__order *order, weir_stream stream,
                                    bool blocking, bool created)
 {
-    weir__clock *clock = NULL;
-    bool is_known = false;
-    while (clock == NULL && !is_known) { /* another thread may take the spare clock */
-        weir_status status = weir__order_stock(order);
-        if (status != WEIR_OK)
-            return status;
-        weir__mutex_lock(&order->lock);
-        is_known = weir__find_stream(order, stream) != NULL;
-        if (!is_known)
-            clock = weir__clock_add(order, WEIR__CLOCK_KNOWN,
-                                    (uint64_t)(uintptr_t)stream, stream, blocking);
-        if (clock != NULL)
-            clock->created = created;
-        weir__mutex_unlock(&order->lock);
-    }
-    if (is_known)
-        return weir__fail(WEIR_INVALID_ARGUMENT, "the stream is known already");
-    (void)weir__clocks_stock(order); /* the next call may be a free, which cannot */
-    return WEIR_OK;
+    const weir__clock like = { .kind = WEIR__CLOCK_KNOWN,
+                               .key = (uint64_t)(uintptr_t)stream,
+                               .stream = stream,
+                               .blocking = blocking,
+                               .created = created };
+    uint64_t id;
+    weir_status status = clock_add(order, &like, &id);
+    if (status == WEIR_OK)
+        (void)weir__clocks_stock(order); /* the next call may be a free, which cannot */
+    return status;
 }
 
 static weir_status may_retire(const weir__clock *clock, bool created_only)
@@ -363,17 +395,8 @@ bool weir__order_stream_is_captured(weir__order *order, weir_stream stream)
 
 static weir_status capture_add(weir__order *order, weir_stream stream, uint64_t *out)
 {
-    const weir__clock *clock = NULL;
-    while (clock == NULL) { /* as above */
-        weir_status status = weir__order_stock(order);
-        if (status != WEIR_OK)
-            return status;
-        weir__mutex_lock(&order->lock);
-        clock = weir__clock_add(order, WEIR__CLOCK_CAPTURE, 0, stream, false);
-        *out = clock != NULL ? clock->id : 0;
-        weir__mutex_unlock(&order->lock);
-    }
-    return WEIR_OK;
+    const weir__clock like = { .kind = WEIR__CLOCK_CAPTURE, .stream = stream };
+    return clock_add(order, &like, out);
 }
 
 static void capture_drop(weir__order *order, uint64_t id)
@@ -510,8 +533,8 @@ weir_status weir__order_create(weir_device *device, bool eager, weir__order **ou
         return status;
     }
     weir__mutex_lock(&order->lock);
-    order->legacy = weir__clock_add(order, WEIR__CLOCK_LEGACY, 0, WEIR_STREAM_LEGACY,
-                                    false);
+    order->legacy = weir__clock_add(order, weir__clock_name(order), WEIR__CLOCK_LEGACY,
+                                    0, WEIR_STREAM_LEGACY, false);
     weir__mutex_unlock(&order->lock);
     *out = order;
     return WEIR_OK;

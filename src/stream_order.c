@@ -284,7 +284,8 @@ static weir_status meet_stream(weir__order *order, weir_stream stream, uint64_t 
     weir__mutex_lock(&order->lock);
     weir__clock *clock = weir__clock_find_key(order, kind, key);
     if (clock == NULL) {
-        clock = weir__clock_add(order, kind, key, stream, blocking);
+        clock = weir__clock_add(order, weir__clock_name(order), kind, key, stream,
+                                blocking);
         if (clock != NULL)
             weir__clock_end_later(order, clock);
     }

@@ -144,25 +144,39 @@ bool weir__order_has_one_stream(weir__order *order);
 
 /* ---- for who keeps memory per stream ---- */
 
-/* Hears, before it happens, that a known stream is retired or that a declared capture
- * begins on a stream, and that one has ended; `clock` is the stream's own. It may take
- * and close marks of that clock, and empties what it keeps for it: afterwards neither
- * the clock's number nor its counter is to be relied on. A change may still be refused
- * after that.
+/* clock_begins (may be null): a clock begins, of a known stream or in a declared
+ * capture, or is there already when somebody begins to listen. From then until it is
+ * dropped a free may name it, which allocates nothing: so here is the place to. The
+ * answer of one that refuses is that of the call which makes the stream known, begins
+ * the capture or listens; then the clock never comes to be, and others were told in
+ * vain (see weir__order_has_clock).
+ *
+ * stream_changes: hears, before it happens, that a known stream is retired or that a
+ * declared capture begins on a stream, and that one has ended; `clock` is the stream's
+ * own. It may take and close marks of that clock, and empties what it keeps for it:
+ * afterwards neither the clock's number nor its counter is to be relied on. A change
+ * may still be refused after that.
  *
  * Called by the thread that makes the change, without locks of rank miss and above, but
- * one listener at a time: it must not listen or unlisten, begin or end captures, retire
- * streams, or wait for a thread that does. */
+ * one listener at a time: it must not listen or unlisten, begin or end captures, make
+ * streams known, retire them, or wait for a thread that does. */
 typedef struct weir__order_listener {
     struct weir__order_listener *next;
+    weir_status (*clock_begins)(struct weir__order_listener *self, weir_stream stream,
+                                uint64_t clock);
     void (*stream_changes)(struct weir__order_listener *self, weir_stream stream,
                            uint64_t clock);
 } weir__order_listener;
 
 /* Until it is unlistened, `listener` belongs to the order. When unlisten returns, no
- * call is under way in it. Both without locks of rank listeners and above. */
-void weir__order_listen(weir__order *order, weir__order_listener *listener);
+ * call is under way in it. Both without locks of rank listeners and above. A failure,
+ * OUT_OF_HOST_MEMORY or the listener's own: it does not listen. */
+weir_status weir__order_listen(weir__order *order, weir__order_listener *listener);
 void weir__order_unlisten(weir__order *order, weir__order_listener *listener);
+
+/* Whether the clock has not been dropped. Makes no device call; may be called under a
+ * resource's lock. */
+bool weir__order_has_clock(weir__order *order, uint64_t clock);
 
 /* Whether `stream` is one whose clock stays the same until a listener is told: a known
  * one or the legacy stream, not in a declared capture, not about to be, not being

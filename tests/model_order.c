@@ -292,7 +292,7 @@ static void listens(stage *at)
     at->kept = 0;
     at->is_told = at->has_left = false;
     weir__mutex_init(&at->keeping, WEIR__RANK_RESOURCE);
-    weir__order_listen(at->order, &at->listener);
+    must_ok(weir__order_listen(at->order, &at->listener));
 }
 
 static void leaves(void *argument)

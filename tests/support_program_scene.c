@@ -43,11 +43,10 @@ static void open_resource(run *self, const char *spec, weir_resource **out)
 }
 
 /* A free allocates nothing. So it may find no record for a stream that is not known,
- * or that this pool has never met (some are spare: two in a test build), nor for a
- * further point to be behind; then the memory waits for the device. */
+ * nor for a further point to be behind; then the memory waits for the device. */
 static bool may_set_aside(const program *made)
 {
-    bool may = made->stream_count > 2;
+    bool may = false;
     for (int i = 0; i < made->stream_count; i++)
         may = may || (made->streams[i].sort != PROGRAM_LEGACY &&
                       made->streams[i].sort != PROGRAM_KNOWN);

@@ -353,10 +353,10 @@ static void making_survives_every_fault(void **state)
     (void)state;
     static const sweep_entry all[] = {
         { { "make", NULL, make, true, NULL },
-          { 3, 3, 6, 10, 10, 12, 12, 17, 5, 12, 12 },
+          { 3, 3, 6, 17, 17, 19, 19, 31, 5, 19, 19 },
           { 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0 } },
         { { "open by name", NULL, open_by_name, true, has_spec },
-          { 3, 3, 0, 10, 10, 0, 12, 17, 5, 12, 12 },
+          { 3, 3, 0, 17, 17, 0, 19, 31, 5, 19, 19 },
           { 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0 } },
     };
     sweep_all(all, COUNT_OF(all));
@@ -367,16 +367,16 @@ static void allocating_survives_every_fault(void **state)
     (void)state;
     static const sweep_entry all[] = {
         { { "allocate", NULL, allocate, false, NULL },
-          { 4, 4, 6, 19, 19, 19, 19, 36, 7, 26, 19 },
+          { 4, 4, 6, 14, 14, 14, 14, 28, 7, 21, 14 },
           { 2, 2, 2, 1, 1, 1, 1, 6, 6, 7, 1 } },
         { { "allocate on unknown", NULL, allocate_on_unknown, false, NULL },
-          { 4, 4, 5, 17, 17, 17, 17, 29, 5, 20, 17 },
+          { 4, 4, 5, 16, 16, 16, 16, 27, 5, 19, 16 },
           { 3, 3, 3, 4, 4, 4, 4, 5, 3, 4, 4 } },
         { { "allocate on per-thread", NULL, allocate_on_per_thread, false, NULL },
-          { 4, 4, 5, 17, 17, 17, 17, 29, 7, 22, 17 },
+          { 4, 4, 5, 16, 16, 16, 16, 27, 7, 21, 16 },
           { 1, 1, 1, 1, 1, 1, 1, 1, 3, 2, 1 } },
         { { "allocate on legacy", NULL, allocate_on_legacy, false, NULL },
-          { 2, 2, 3, 16, 16, 16, 16, 29, 5, 19, 16 },
+          { 2, 2, 3, 13, 13, 13, 13, 23, 5, 16, 13 },
           { 1, 1, 1, 1, 1, 1, 1, 1, 3, 2, 1 } },
         { { "kept", prepare_kept, free_kept, false, is_leaf },
           { 2, 2, 3, 0, 0, 0, 0, 0, 2, 0, 0 },
@@ -385,16 +385,16 @@ static void allocating_survives_every_fault(void **state)
           { 0, 0, 0, 1, 1, 1, 1, 1, 0, 1, 1 },
           { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 } },
         { { "miss", prepare_miss, miss, false, is_pool },
-          { 0, 0, 0, 7, 7, 7, 7, 7, 0, 7, 7 },
+          { 0, 0, 0, 5, 5, 5, 5, 5, 0, 5, 5 },
           { 0, 0, 0, 5, 5, 3, 3, 5, 0, 5, 3 } },
         { { "miss of unknown", prepare_miss_of_unknown, miss, false, is_pool },
-          { 0, 0, 0, 6, 6, 6, 6, 6, 0, 6, 6 },
+          { 0, 0, 0, 4, 4, 4, 4, 4, 0, 4, 4 },
           { 0, 0, 0, 3, 3, 3, 3, 3, 0, 3, 3 } },
         { { "miss of legacy", prepare_miss_of_legacy, miss, false, is_pool },
-          { 0, 0, 0, 7, 7, 7, 7, 7, 0, 7, 7 },
+          { 0, 0, 0, 5, 5, 5, 5, 5, 0, 5, 5 },
           { 0, 0, 0, 5, 5, 5, 5, 5, 0, 5, 5 } },
         { { "done", prepare_done, miss, false, is_pool },
-          { 0, 0, 0, 6, 6, 6, 6, 6, 0, 6, 6 },
+          { 0, 0, 0, 4, 4, 4, 4, 4, 0, 4, 4 },
           { 0, 0, 0, 5, 5, 1, 1, 5, 0, 5, 1 } },
         { { "grow", prepare_growth, grow, false, NULL },
           { 5, 5, 8, 12, 12, 12, 12, 19, 11, 18, 12 },
@@ -447,7 +447,7 @@ static void freeing_survives_every_fault(void **state)
           { 0, 0, 11, 0, 0, 0, 0, 0, 11, 0, 0 },
           { 0, 0, 13, 0, 0, 0, 0, 0, 27, 0, 0 } },
         { { "taken after three", prepare_after, take_after_three, false, NULL },
-          { 4, 4, 16, 16, 16, 16, 16, 16, 10, 16, 16 },
+          { 4, 4, 16, 15, 15, 15, 15, 15, 10, 15, 15 },
           { 3, 3, 16, 21, 21, 21, 21, 21, 21, 21, 21 } },
     };
     sweep_all(all, COUNT_OF(all));

@@ -42,7 +42,7 @@ static void hears(weir__order_listener *listener, weir_stream stream, uint64_t c
 static void listen(ears *self, weir_device *device)
 {
     *self = (ears){ .listener = { .stream_changes = hears }, .order = device->order };
-    weir__order_listen(self->order, &self->listener);
+    must_ok(weir__order_listen(self->order, &self->listener));
 }
 
 static uint64_t clock_of(weir_device *device, weir_stream stream)

@@ -291,8 +291,8 @@ static void open_survives_every_host_failure(void **state)
     weir_device *device = open_stepped(support_seed(18));
     fail_each(device, "statistics/device", false, 5);
     fail_each(device, "statistics/device", true, 5);
-    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", false, 12);
-    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", true, 12);
+    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", false, 16);
+    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", true, 16);
     close_emulated(device);
 }
 
