@@ -315,8 +315,8 @@ def is_mentioned(tree, path):
     if suffix == ".py":
         words.append("import " + name[:-3])
     pattern = r"(?<![\w-])(?:%s)(?![\w-]|\.\w)" % "|".join(map(re.escape, words))
-    return any(other != path and re.search(pattern, text)
-               for other, text in tree.items())
+    return any(other != path and any(word in text for word in words)  # which is quick
+               and re.search(pattern, text) for other, text in tree.items())
 
 
 RULES = [rule_width, rule_blanks, rule_ascii, rule_file_length, rule_function_length,
