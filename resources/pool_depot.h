@@ -51,6 +51,7 @@ const weir__magazine *weir__depot_oldest(const weir__depot *depot);
 /* Takes it out. */
 weir__magazine weir__depot_take(weir__depot *depot, const weir__magazine *magazine);
 
+/* Stops if a depot contradicts itself or, unless `view` is null, the records. */
 void weir__depot_verify(const weir__depot *depot, const weir__heap_view *view);
 
 #endif

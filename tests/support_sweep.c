@@ -504,7 +504,7 @@ static bool sweep_one(const sweep_entry *one)
     }
     /* Of a CUDA device the driver's host allocations are not ours: none is struck. */
     for (int i = 0; i < SWEEP_CHAINS && support_is_cuda(); i++)
-        host[i] = one->host[i];
+        host[i] = host[i] <= one->host[i] ? one->host[i] : host[i];
     if (memcmp(host, one->host, sizeof host) == 0 &&
         memcmp(device, one->device, sizeof device) == 0)
         return true;

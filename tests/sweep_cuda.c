@@ -201,7 +201,7 @@ static void sweep_all(const char *spec)
 {
     running = spec;
     uint64_t calls = sweep(spec, false, cudaErrorUnknown);
-    must(calls > 15);
+    must(calls > 20);
     must_equal(sweep(spec, true, cudaErrorUnknown), calls);
     (void)sweep(spec, false, cudaErrorMemoryAllocation);
     (void)sweep(spec, true, cudaErrorMemoryAllocation);
