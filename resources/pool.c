@@ -105,9 +105,15 @@ uint32_t weir__pool_take_done_locked(weir__request *request)
 {
     const weir__heap_owner *done =
         weir__heap_owner_at(&request->pool->heap, WEIR__OWNER_DONE);
+    uint32_t block = weir__heap_best(&request->pool->heap, done, request->bytes,
+                                     request->alignment);
     bool known = weir__order_may_take(request->pool->order, request->clock,
                                       WEIR__MARK_DONE); /* for the ledger to hear */
-    return known ? take_best_locked(request, done) : 0;
+    if (!known || block == 0)
+        return 0;
+    return weir__pool_take_fresh_locked(request, block)
+               ? weir__pool_take_own_locked(request)
+               : take_best_locked(request, done);
 }
 
 static void report_locked(const weir__request *request, weir_out_of_memory *report)
@@ -289,6 +295,7 @@ static void tell_slip(slip wrong, const void *ptr, size_t bytes, size_t alignmen
 
 void weir__pool_release_locked(weir__pool *self, uint32_t block, weir__mark mark)
 {
+    self->releases++;
     (void)weir__heap_release(&self->heap, block, weir__pool_owned_mark(self, mark));
 }
 

@@ -61,7 +61,7 @@ static size_t needed_bytes(const weir__request *request)
  * much, for what is drawn stays. By default a power of two between an eighth and a
  * quarter of what is held: on recorded training runs that held less on average than
  * any one size, with fewer calls. */
-static size_t growth_now(const weir__pool *self)
+size_t weir__pool_growth_now(const weir__pool *self)
 {
     size_t growth = self->options.growth_bytes;
     if (growth != 0)
@@ -74,7 +74,7 @@ static size_t growth_now(const weir__pool *self)
 
 static size_t round_to_growth(const weir__pool *self, size_t bytes)
 {
-    size_t growth = growth_now(self);
+    size_t growth = weir__pool_growth_now(self);
     size_t over = bytes % growth;
     size_t rounded = over == 0 ? bytes : bytes + (growth - over);
     return rounded & ~(WEIR__HEAP_GRAIN - 1);
@@ -97,6 +97,8 @@ static void count_drawn_locked(weir__pool *self, size_t bytes)
 {
     if (!self->up.usable_at_once)
         weir__pool_note_dropped_locked(self);
+    self->growth_refused = false;
+    self->releases++;
     self->held_bytes += bytes;
     if (self->counts.peak_held_bytes < self->held_bytes)
         self->counts.peak_held_bytes = self->held_bytes;
@@ -164,7 +166,7 @@ static weir_status draw(weir__request *request, size_t bytes, uint32_t *out)
 static weir_status draw_or_less(weir__request *request, size_t bytes,
                                 uint32_t *out)
 {
-    const weir__pool *self = request->pool;
+    weir__pool *self = request->pool;
     size_t needed = needed_bytes(request), room = room_bytes(self);
     if (needed > room) {
         request->refusal = WEIR_LIMIT_REACHED;
@@ -177,6 +179,7 @@ static weir_status draw_or_less(weir__request *request, size_t bytes,
         status = draw(request, needed, out);
     if (!is_refusal(status))
         return status;
+    self->growth_refused = true;
     request->refusal = status;
     return WEIR_OK;
 }
@@ -305,6 +308,7 @@ static void remove_chunk_locked(weir__pool *self, weir__chunk *chunk)
     WEIR_REQUIRES(self->lock)
 {
     weir__heap_remove_chunk(&self->heap, chunk);
+    self->growth_refused = false;
     self->held_bytes -= chunk->drawn_bytes;
 }
 

@@ -1,6 +1,7 @@
 /* pool_internal.h - what the parts of the pool share: pool.c is what everybody meets,
- * pool_miss.c looks beyond the stream's own memory, pool_chunks.c trades with upstream,
- * pool_owners.c knows who may own memory. */
+ * pool_miss.c looks beyond the stream's own memory, pool_share.c sees to it that this
+ * is seldom needed, pool_chunks.c trades with upstream, pool_owners.c knows who may own
+ * memory. */
 #ifndef WEIR_POOL_INTERNAL_H
 #define WEIR_POOL_INTERNAL_H
 
@@ -10,6 +11,12 @@
 #include "sync.h"
 #include "weir/pool.h"
 #include "weir/resource_ops.h"
+
+/* When it is worth while to look for a run of several owners again. */
+typedef struct weir__pool_search {
+    size_t bytes;            /* so many were not found */
+    uint64_t again_at;       /* in `releases` */
+} weir__pool_search;
 
 typedef struct weir__pool {
     weir_resource *mr;           /* the weir_resource around this */
@@ -34,6 +41,11 @@ typedef struct weir__pool {
     size_t tidy_at;              /* so many owners of free memory are worth a look */
     size_t reserved_count;       /* owners that wait for their clocks to be dropped */
     size_t reserved_look_at;     /* so many of them are worth a look for those */
+    uint64_t releases;           /* a count of what makes a search worth while: blocks
+                                    that came back, and growth */
+    weir__pool_search known_runs, waiting_runs;
+    bool growth_refused;         /* by upstream, and nothing went back since; changes
+                                    with `miss` held */
     weir__depot depot;
     weir_resource_statistics counts; /* but what is in the seats' tallies */
     bool closing;                /* the last unref was */
@@ -75,6 +87,8 @@ typedef struct weir__request {
     size_t barred_count;
     weir_status wait_status;     /* of the last wait that failed, and its code */
     int32_t wait_code;
+    bool has_skipped;            /* it left a search for runs out */
+    bool is_thorough;            /* it leaves none out any more */
     weir_status refusal;         /* OUT_OF_MEMORY or LIMIT_REACHED: no growth */
 } weir__request;
 
@@ -154,6 +168,10 @@ weir__mark weir__pool_owned_mark(weir__pool *pool, weir__mark mark)
  * and taken back by the caller. To be called without locks. */
 weir_status weir__pool_serve(weir__request *request, uint32_t *out);
 
+/* A clock that could not be waited for: who asked for room in vain says so. */
+bool weir__pool_is_barred(const weir__request *request, uint64_t clock);
+void weir__pool_bar(weir__request *request, uint64_t clock, weir_status status);
+
 /* Goes through the marks of blocks from `block` to `last`, or with 0 to the end of the
  * chunk, which nobody else changes: the caller holds them, or is the pool's end. False:
  * there are no more. To be called without the pool's lock. */
@@ -163,11 +181,49 @@ typedef struct weir__pool_marks {
 } weir__pool_marks;
 bool weir__pool_next_mark(weir__pool *pool, weir__pool_marks *at, weir__mark *out);
 
+/* ---- pool_magazines.c: with the lock miss, without the pool's lock ---- */
+
+/* A block of a magazine that the stream may take, as far as is known; or 0. */
+uint32_t weir__pool_take_known_magazine(weir__request *request);
+/* The same after a wait, one for all of the magazine. */
+uint32_t weir__pool_take_magazine(weir__request *request);
+
+/* ---- pool_share.c: with one of the pool's locks, or both ---- */
+
+/* Whether the pool has slack: if not, nothing below does anything. */
+bool weir__pool_grows_freely(const weir__pool *pool);
+
+/* Each makes a piece of a block, with room for the request, the stream's own. False:
+ * pieces are not for it, or there is no host memory; nothing has changed. */
+
+/* Of a FREE block that is nobody's. */
+bool weir__pool_take_fresh_locked(weir__request *request, uint32_t block)
+    WEIR_REQUIRES(request->pool->lock);
+/* Of a FREE block of another's that the stream may take, as far as is known. */
+bool weir__pool_take_known_locked(weir__request *request, uint32_t block)
+    WEIR_REQUIRES(request->pool->lock);
+/* Of a HELD block of another's, with one mark, for which the stream waits; `mark` is a
+ * piece mark, taken after that. */
+bool weir__pool_take_waited_locked(weir__request *request, uint32_t block,
+                                   weir__mark mark)
+    WEIR_REQUIRES(request->pool->lock);
+/* To be called without the pool's lock; done where there will be no piece. */
+weir__mark weir__pool_piece_mark(const weir__request *request);
+
+/* How much a stream takes from another at once: the request's bytes or more. */
+size_t weir__pool_piece_bytes(const weir__request *request);
+
+/* Whether so little lies idle under other streams' clocks that growth comes before
+ * waiting for them. With the lock miss, without the pool's lock. */
+bool weir__pool_grows_first(const weir__request *request);
+
 /* ---- pool_chunks.c: with the lock miss, without the pool's lock ---- */
 
 /* Draws what is left of the initial size, or what the request needs if that is more.
  * 0 with WEIR_OK: upstream or the limit refuses it. */
 weir_status weir__pool_draw_initial(weir__request *request, uint32_t *out);
+/* What chunks are multiples of now. */
+size_t weir__pool_growth_now(const weir__pool *pool);
 /* Extends the last chunk or draws a new one. 0 with WEIR_OK: refused, and
  * request->refusal says by whom. */
 weir_status weir__pool_grow(weir__request *request, uint32_t *out);

@@ -24,6 +24,7 @@
 #else
 #define POOL_OWNERS_MOST 64u
 #endif
+#define BLOCKS_PER_WALK 8u
 
 static weir__heap *heap_of(const weir__request *request)
 {
@@ -173,8 +174,37 @@ static size_t bytes_at(const weir__heap *heap, uint32_t block)
     return weir__heap_bytes(weir__heap_block_of(heap, block));
 }
 
+/* Looks for a run: a walk over all blocks, so not for as many bytes as were sought in
+ * vain since anything came back. Who may grow the pool instead walks less often than
+ * that. Nobody is refused before he has walked. */
+static weir__heap_run find_run_locked(weir__request *request, weir__pool_search *last,
+                                      block_judge passes)
+    WEIR_REQUIRES(request->pool->lock)
+{
+    const weir__pool *self = request->pool;
+    const weir__heap *heap = &self->heap;
+    bool is_free = weir__pool_grows_freely(self);
+    if (!is_mixed(heap) || heap->bytes - heap->taken_bytes < request->bytes)
+        return (weir__heap_run){ 0, 0 };
+    if (!request->is_thorough && self->releases < last->again_at &&
+        (is_free || request->bytes >= last->bytes)) {
+        request->has_skipped = true;
+        return (weir__heap_run){ 0, 0 };
+    }
+    weir__heap_run run = weir__heap_find_run(heap, request->bytes, request->alignment,
+                                             passes, request);
+    last->bytes = request->bytes;
+    last->again_at = 0;
+    if (is_free)
+        last->again_at = self->releases + heap->taken_blocks / BLOCKS_PER_WALK + 1;
+    else if (run.first == 0 && request->barred_count == 0)
+        last->again_at = self->releases + 1;
+    return run;
+}
+
 /* The smallest of the owners' best fits that `passes`, or 0. */
-static uint32_t smallest_fit_locked(weir__request *request, block_judge passes)
+static uint32_t smallest_fit_locked(weir__request *request, size_t bytes,
+                                    block_judge passes)
     WEIR_REQUIRES(request->pool->lock)
 {
     const weir__heap *heap = heap_of(request);
@@ -182,8 +212,7 @@ static uint32_t smallest_fit_locked(weir__request *request, block_judge passes)
     uint32_t best = 0;
     for (uint32_t slot = 0; (owner = weir__heap_next_owner(heap, &slot)) != NULL;
          slot++) {
-        uint32_t block =
-            weir__heap_best(heap, owner, request->bytes, request->alignment);
+        uint32_t block = weir__heap_best(heap, owner, bytes, request->alignment);
         if (block != 0 && (best == 0 || bytes_at(heap, block) < bytes_at(heap, best)) &&
             passes(request, block))
             best = block;
@@ -191,18 +220,42 @@ static uint32_t smallest_fit_locked(weir__request *request, block_judge passes)
     return best;
 }
 
-/* The smallest that may be taken; if there is none, a run. */
+/* The smallest that has room for a piece, or for as large a part of it as there is; at
+ * least for the request. */
+static uint32_t piece_fit_locked(weir__request *request, block_judge passes)
+    WEIR_REQUIRES(request->pool->lock)
+{
+    size_t bytes = weir__pool_piece_bytes(request);
+    uint32_t block;
+    while ((block = smallest_fit_locked(request, bytes, passes)) == 0 &&
+           bytes > request->bytes) {
+        bytes = bytes / 4 & ~(WEIR__HEAP_GRAIN - 1);
+        if (bytes < request->bytes)
+            bytes = request->bytes;
+    }
+    return block;
+}
+
+static uint32_t take_fit_locked(weir__request *request, uint32_t block)
+    WEIR_REQUIRES(request->pool->lock)
+{
+    uint64_t clock = weir__heap_mark(heap_of(request), block).clock;
+    bool got = clock == 0 ? weir__pool_take_fresh_locked(request, block)
+                          : clock != request->clock &&
+                                weir__pool_take_known_locked(request, block);
+    return got ? weir__pool_take_own_locked(request)
+               : take_run_locked(request, widen(request, block));
+}
+
+/* A block that may be taken; if there is none, a run. */
 static uint32_t take_known_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock)
 {
-    const weir__heap *heap = heap_of(request);
-    uint32_t best = smallest_fit_locked(request, is_known);
+    uint32_t best = piece_fit_locked(request, is_known);
     if (best != 0)
-        return take_run_locked(request, widen(request, best));
-    if (!is_mixed(heap))
-        return 0;
-    weir__heap_run run = weir__heap_find_run(heap, request->bytes, request->alignment,
-                                             is_known, request);
+        return take_fit_locked(request, best);
+    weir__heap_run run =
+        find_run_locked(request, &request->pool->known_runs, is_known);
     return run.first != 0 ? take_run_locked(request, run) : 0;
 }
 
@@ -233,7 +286,7 @@ static uint32_t take_asked_locked(weir__request *request)
 
 /* ---- what can be waited for ---- */
 
-static bool is_barred(const weir__request *request, uint64_t clock)
+bool weir__pool_is_barred(const weir__request *request, uint64_t clock)
 {
     for (size_t i = 0; i < request->barred_count; i++) {
         if (request->barred[i] == clock)
@@ -250,24 +303,21 @@ static bool can_wait(void *context, uint32_t block)
     uint32_t cursor = 0;
     while (weir__heap_next_mark(heap_of(request), block, &cursor, &mark)) {
         if (mark.clock != request->clock &&
-            (is_barred(request, mark.clock) ||
+            (weir__pool_is_barred(request, mark.clock) ||
              !weir__order_can_wait(order, request->clock, mark)))
             return false;
     }
     return true;
 }
 
-/* One block of another stream that has room, the smallest; else neighbours that have it
- * together. */
+/* One block of another stream that has room; else neighbours that have it together. */
 static weir__heap_run find_waiting_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock)
 {
-    const weir__heap *heap = heap_of(request);
-    uint32_t best = smallest_fit_locked(request, can_wait);
-    if (best != 0 || !is_mixed(heap))
+    uint32_t best = piece_fit_locked(request, can_wait);
+    if (best != 0)
         return (weir__heap_run){ best, best };
-    return weir__heap_find_run(heap, request->bytes, request->alignment, can_wait,
-                               request);
+    return find_run_locked(request, &request->pool->waiting_runs, can_wait);
 }
 
 bool weir__pool_next_mark(weir__pool *self, weir__pool_marks *at, weir__mark *out)
@@ -321,7 +371,7 @@ static void put_back_locked(weir__pool *self, weir__heap_run run)
     }
 }
 
-static void bar(weir__request *request, uint64_t clock, weir_status status)
+void weir__pool_bar(weir__request *request, uint64_t clock, weir_status status)
 {
     request->barred[request->barred_count++] = clock;
     request->wait_status = status;
@@ -341,16 +391,21 @@ static uint32_t take_waiting_locked(weir__request *request, weir__heap_run run)
     weir__mutex_unlock(&self->lock);
 
     weir_status status = wait_for_run(request, run, &failed);
-    if (status == WEIR_OK && !is_one)
+    weir__mark piece = WEIR__MARK_DONE;
+    if (status == WEIR_OK && is_one)
+        piece = weir__pool_piece_mark(request);
+    else if (status == WEIR_OK)
         left = weir__order_free_mark(self->order, request->stream, request->clock);
 
     weir__mutex_lock(&self->lock);
     if (status == WEIR_OK) {
         left = weir__pool_owned_mark(self, left);
+        if (is_one && weir__pool_take_waited_locked(request, run.first, piece))
+            return weir__pool_take_own_locked(request);
         return weir__pool_hand_out_locked(request, run, left, left);
     }
     put_back_locked(self, run);
-    bar(request, failed, status);
+    weir__pool_bar(request, failed, status);
     return 0;
 }
 
@@ -365,107 +420,6 @@ static uint32_t take_others_locked(weir__request *request)
         uint32_t block = take_waiting_locked(request, run);
         if (block != 0)
             return block;
-    }
-    return 0;
-}
-
-/* ---- magazines of the depot ---- */
-
-static bool mark_is_known(const weir__request *request, weir__mark mark)
-{
-    return mark.clock == request->clock ||
-           weir__order_may_take(request->pool->order, request->clock, mark);
-}
-
-static bool mark_can_wait(const weir__request *request, weir__mark mark)
-{
-    return !is_barred(request, mark.clock) &&
-           weir__order_can_wait(request->pool->order, request->clock, mark);
-}
-
-/* Takes the oldest magazine of the request's size that `passes`; false: none. */
-static bool take_magazine(const weir__request *request,
-                          bool (*passes)(const weir__request *, weir__mark),
-                          weir__magazine *out)
-{
-    weir__pool *self = request->pool;
-    uint32_t grains = (uint32_t)(request->bytes >> WEIR__HEAP_GRAIN_BITS);
-    const weir__magazine *magazine = NULL;
-    if (request->alignment > WEIR__HEAP_GRAIN || grains > WEIR__CACHED_GRAINS)
-        return false;
-    weir__mutex_lock(&self->lock);
-    do
-        magazine = weir__depot_next(&self->depot, grains, magazine);
-    while (magazine != NULL && !passes(request, magazine->mark));
-    if (magazine != NULL)
-        *out = weir__depot_take(&self->depot, magazine);
-    weir__mutex_unlock(&self->lock);
-    return magazine != NULL;
-}
-
-/* The rest of a magazine, whose first block the request gets. False: the thread has no
- * cache for the stream, or a flusher has it. */
-static bool keep_rest(const weir__request *request, const weir__magazine *magazine,
-                      uint32_t rest)
-{
-    weir__pool *self = request->pool;
-    weir__seat *seat = weir__seat_here(self);
-    if (seat == NULL || !weir__gate_enter(&seat->gate))
-        return false;
-    weir__cache *cache = weir__cache_find(seat, weir__stream_of(request->stream));
-    bool kept = cache != NULL && cache->clock == request->clock &&
-                weir__cache_load(self, cache, magazine, rest, WEIR__MAGAZINE - 1);
-    weir__gate_leave(&seat->gate);
-    return kept;
-}
-
-/* Serves the request from a magazine that its stream may use. */
-static uint32_t serve_from(weir__request *request, const weir__magazine *magazine)
-{
-    weir__pool *self = request->pool;
-    weir__heap_block *block = weir__heap_at(&self->heap.view, magazine->head);
-    uint32_t rest = weir__link_of(block);
-    weir__mutex_lock(&self->lock);
-    weir__pool_note_dropped_locked(self); /* before a flusher may have the rest */
-    weir__mutex_unlock(&self->lock);
-    bool kept = keep_rest(request, magazine, rest);
-    weir__mark mark = WEIR__MARK_DONE;
-    if (!kept)
-        mark = weir__order_free_mark(self->order, request->stream, request->clock);
-
-    weir__mutex_lock(&self->lock);
-    weir__block_list list = { .head = rest, .count = WEIR__MAGAZINE - 1 };
-    if (!kept)
-        weir__pool_settle_locked(self, &list, mark);
-    weir__pool_mark_out_locked(request, block);
-    weir__mutex_unlock(&self->lock);
-    return magazine->head;
-}
-
-static uint32_t look_at_known_magazines(weir__request *request)
-{
-    weir__magazine magazine;
-    return take_magazine(request, mark_is_known, &magazine)
-               ? serve_from(request, &magazine)
-               : 0;
-}
-
-/* One event and one wait for all of a magazine. */
-static uint32_t look_at_magazines(weir__request *request)
-{
-    weir__pool *self = request->pool;
-    weir__magazine magazine;
-    while (request->barred_count < WEIR__POOL_BARRED &&
-           take_magazine(request, mark_can_wait, &magazine)) {
-        weir_status status = weir__order_wait(self->order, request->clock,
-                                              request->stream, magazine.mark);
-        if (status == WEIR_OK)
-            return serve_from(request, &magazine);
-        bar(request, magazine.mark.clock, status);
-        weir__mutex_lock(&self->lock);
-        weir__block_list list = { .head = magazine.head, .count = WEIR__MAGAZINE };
-        weir__pool_settle_locked(self, &list, magazine.mark);
-        weir__mutex_unlock(&self->lock);
     }
     return 0;
 }
@@ -502,11 +456,13 @@ static weir_status miss(weir__request *request, uint32_t *out)
     weir_status status = WEIR_OK;
     *out = look_around(request);
     if (*out == 0)
-        *out = look_at_known_magazines(request);
+        *out = weir__pool_take_known_magazine(request);
     if (*out == 0)
         status = weir__pool_draw_initial(request, out);
+    if (*out == 0 && status == WEIR_OK && weir__pool_grows_first(request))
+        status = weir__pool_grow(request, out);
     if (*out == 0 && status == WEIR_OK)
-        *out = look_at_magazines(request);
+        *out = weir__pool_take_magazine(request);
     if (*out == 0 && status == WEIR_OK)
         *out = look_at_others(request);
     if (*out == 0 && status == WEIR_OK && weir__pool_flush_caches(request->pool)) {
@@ -516,6 +472,12 @@ static weir_status miss(weir__request *request, uint32_t *out)
     }
     if (*out == 0 && status == WEIR_OK)
         status = weir__pool_grow(request, out);
+    if (*out == 0 && status == WEIR_OK && request->has_skipped) {
+        request->is_thorough = true;
+        *out = look_around(request);
+        if (*out == 0)
+            *out = look_at_others(request);
+    }
     if (*out == 0 && status == WEIR_OK && weir__pool_flush(request))
         status = weir__pool_grow(request, out);
     return status;

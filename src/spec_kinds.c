@@ -181,6 +181,11 @@ static const weir__spec_option pool_options[] = {
       WEIR__SPEC_FIELD(weir_pool_options, cache_bytes), .default_text = "auto",
       WEIR__SPEC_CHOICES("auto, none", 0, WEIR_POOL_NO_CACHE), .least = 1,
       .doc = "most that a thread keeps of what it freed on one stream; auto: 32MiB" },
+    { .name = "slack", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(weir_pool_options, slack_bytes), .default_text = "auto",
+      WEIR__SPEC_CHOICES("auto, none", 0, WEIR_POOL_NO_SLACK), .least = 1,
+      .doc = "what may lie free on other streams while the pool grows for one; auto: "
+             "64MiB or a sixteenth of what it holds; none with a limit" },
 };
 
 static weir_status make_pool(weir_device *device, weir_resource *upstream,

@@ -402,6 +402,7 @@ static weir_resource *make_pool(weir_resource *upstream, size_t limit_bytes,
     weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
     options.limit_bytes = limit_bytes;
     options.growth_bytes = growth_bytes;
+    options.slack_bytes = 2 * growth_bytes; /* of those without a limit */
     weir_resource *mr;
     must_ok(weir_pool_create(upstream, &options, &mr));
     return mr;

@@ -30,6 +30,7 @@ static void open_resource(run *self, const char *spec, weir_resource **out)
     open_resource(self, slash + 1, &upstream);
     weir_pool_options pool = WEIR_POOL_OPTIONS_INIT;
     pool.growth_bytes = 65536;
+    pool.slack_bytes = self->program->seed % 2 == 0 ? 131072 : 0;
     bool is_inner = strchr(slash + 1, '/') == NULL;
     if (is_inner)
         pool.initial_bytes = pool.limit_bytes = self->program->pool_bytes;

@@ -49,23 +49,26 @@ static void options_reach_the_resource(void **state)
     weir_device *device = open_stepped(support_seed(13));
     static const struct {
         const char *spec;
-        size_t initial, limit, growth, cache;
+        size_t initial, limit, growth, cache, slack;
     } good[] = {
-        { "pool/device", 0, SIZE_MAX, 0, 0 },
-        { "pool()/device", 0, SIZE_MAX, 0, 0 },
-        { "pool( )/device()", 0, SIZE_MAX, 0, 0 },
-        { "pool(1MiB)/device", 1 << 20, SIZE_MAX, 0, 0 },
-        { "pool(initial=1MiB)/device", 1 << 20, SIZE_MAX, 0, 0 },
-        { "pool(1MiB,limit=2MiB,growth=3KiB)/device", 1 << 20, 2 << 20, 3 << 10, 0 },
-        { "pool(growth=7,limit=2MB,initial=1KB)/device", 1000, 2000000, 7, 0 },
+        { "pool/device", 0, SIZE_MAX, 0, 0, 0 },
+        { "pool()/device", 0, SIZE_MAX, 0, 0, 0 },
+        { "pool( )/device()", 0, SIZE_MAX, 0, 0, 0 },
+        { "pool(1MiB)/device", 1 << 20, SIZE_MAX, 0, 0, 0 },
+        { "pool(initial=1MiB)/device", 1 << 20, SIZE_MAX, 0, 0, 0 },
+        { "pool(1MiB,limit=2MiB,growth=3KiB)/device", 1 << 20, 2 << 20, 3 << 10, 0, 0 },
+        { "pool(growth=7,limit=2MB,initial=1KB)/device", 1000, 2000000, 7, 0, 0 },
         { " pool\t( initial = 1MiB ,limit= 2GiB) / device ", 1 << 20,
-          (size_t)2 << 30, 0, 0 },
-        { "pool(0)/device", 0, SIZE_MAX, 0, 0 },
-        { "pool(0.0GiB,limit=1)/device", 0, 1, 0, 0 },
-        { "pool(none,limit=unlimited,growth=auto)/device", 0, SIZE_MAX, 0, 0 },
-        { "pool(cache=none)/device", 0, SIZE_MAX, 0, WEIR_POOL_NO_CACHE },
-        { "pool(cache=64MiB)/device", 0, SIZE_MAX, 0, (size_t)64 << 20 },
-        { "pool(limit=16777215.9999999999999TiB)/device", 0, SIZE_MAX, 0, 0 },
+          (size_t)2 << 30, 0, 0, 0 },
+        { "pool(0)/device", 0, SIZE_MAX, 0, 0, 0 },
+        { "pool(0.0GiB,limit=1)/device", 0, 1, 0, 0, 0 },
+        { "pool(none,limit=unlimited,growth=auto)/device", 0, SIZE_MAX, 0, 0, 0 },
+        { "pool(cache=none)/device", 0, SIZE_MAX, 0, WEIR_POOL_NO_CACHE, 0 },
+        { "pool(cache=64MiB)/device", 0, SIZE_MAX, 0, (size_t)64 << 20, 0 },
+        { "pool(slack=none)/device", 0, SIZE_MAX, 0, 0, WEIR_POOL_NO_SLACK },
+        { "pool(slack=auto)/device", 0, SIZE_MAX, 0, 0, 0 },
+        { "pool(slack=1MiB)/device", 0, SIZE_MAX, 0, 0, 1 << 20 },
+        { "pool(limit=16777215.9999999999999TiB)/device", 0, SIZE_MAX, 0, 0, 0 },
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         weir_pool_options options = pool_of(device, good[i].spec);
@@ -74,6 +77,7 @@ static void options_reach_the_resource(void **state)
         must_equal(options.growth_bytes, good[i].growth);
         size_t cache = good[i].cache != 0 ? good[i].cache : (size_t)32 << 20;
         must_equal(options.cache_bytes, cache);
+        must_equal(options.slack_bytes, good[i].slack);
     }
     close_emulated(device);
 }

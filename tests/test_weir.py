@@ -217,7 +217,7 @@ class Info(Case):
         self.assertEqual((found["length_max"], found["parts_max"]), (4096, 32))
         kinds = {kind["resource"]: kind for kind in found["resources"]}
         self.assertEqual([option["option"] for option in kinds["pool"]["options"]],
-                         ["initial", "limit", "growth", "cache"])
+                         ["initial", "limit", "growth", "cache", "slack"])
         self.assertEqual(kinds["pool"]["options"][1]["choices"], ["unlimited"])
         limit, = kinds["limiting"]["options"]
         self.assertTrue(limit["required"] and limit["name_may_be_left_out"])

@@ -2,19 +2,26 @@
  *
  * A request is served by, in this order: memory freed on the same stream; memory
  * whose last use is known to be done, or which the stream waits for already; what is
- * left of the initial size to draw from upstream; memory of other streams, for which
- * the stream is made to wait on the device; growth; and last, after free chunks went
- * back upstream, growth once more. The host never waits. Requests are rounded up to
- * 256 bytes.
+ * left of the initial size to draw from upstream; growth, as long as less than the
+ * slack lies free on other streams; memory of other streams, for which the stream is
+ * made to wait on the device; growth; and last, after free chunks went back upstream,
+ * growth once more. The host never waits. Requests are rounded up to 256 bytes.
+ *
+ * So streams that go on as before come to have enough each, and wait for nobody; and
+ * while the pool grows no more than the slack lies free on streams that are idle,
+ * besides what threads keep. A pool with slack takes more from another stream than a
+ * request needs, up to a quarter of the slack, so as not to come again soon. A pool
+ * that has a limit, or that upstream has refused to let grow, takes what others have
+ * left before it grows.
  *
  * What a thread frees on a stream that Weir knows (made by it, registered, or the
  * legacy stream) it keeps at first, up to 1 MiB a block, and hands out again for the
  * same size on the same stream without a lock. All that threads keep is taken back
- * before the pool grows or refuses, by trim, when a stream is retired or captured,
- * when the thread ends, and by weir_thread_flush; also from threads that sleep. Another
- * stream that gets such memory waits for what was put on the first until it left the
- * thread, which may be more than was there when it was freed; on an `eager` device
- * nothing is kept. */
+ * before the pool grows beyond its slack or refuses, by trim, when a stream is retired
+ * or captured, when the thread ends, and by weir_thread_flush; also from threads that
+ * sleep. Another stream that gets such memory waits for what was put on the first until
+ * it left the thread, which may be more than was there when it was freed; on an `eager`
+ * device nothing is kept. */
 #ifndef WEIR_POOL_H
 #define WEIR_POOL_H
 
@@ -39,12 +46,17 @@ typedef struct weir_pool_options {
     size_t cache_bytes;   /* most that each thread keeps of what it freed on each
                              stream, and the pool of what threads hand to each other;
                              default 32 MiB; WEIR_POOL_NO_CACHE: none */
+    size_t slack_bytes;   /* what may lie free on other streams while the pool grows
+                             for one; default 64 MiB, or a sixteenth of what the pool
+                             holds if that is more; WEIR_POOL_NO_SLACK: none. With a
+                             limit there is none */
 } weir_pool_options;
 
-#define WEIR_POOL_OPTIONS_INIT { sizeof(weir_pool_options), 0, 0, 0, 0 }
+#define WEIR_POOL_OPTIONS_INIT { sizeof(weir_pool_options), 0, 0, 0, 0, 0 }
 
 /* Any number of bytes that no block has. */
 #define WEIR_POOL_NO_CACHE ((size_t)1)
+#define WEIR_POOL_NO_SLACK ((size_t)1)
 
 /* Creates a pool over `upstream`, which it keeps alive. `options` may be null.
  * INVALID_ARGUMENT: the limit is below the initial size. */

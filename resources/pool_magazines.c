@@ -1,0 +1,105 @@
+/* pool_magazines.c - what a request that missed gets from the depot: a magazine, of
+ * another stream's too, for one event and one wait at most. The rest of it goes to the
+ * thread's own cache. */
+#include "internal.h"
+#include "pool_hit.h"
+#include "pool_internal.h"
+#include "pool_seats.h"
+
+static bool mark_is_known(const weir__request *request, weir__mark mark)
+{
+    return mark.clock == request->clock ||
+           weir__order_may_take(request->pool->order, request->clock, mark);
+}
+
+static bool mark_can_wait(const weir__request *request, weir__mark mark)
+{
+    return !weir__pool_is_barred(request, mark.clock) &&
+           weir__order_can_wait(request->pool->order, request->clock, mark);
+}
+
+/* Takes the oldest magazine of the request's size that `passes`; false: none. */
+static bool take_magazine(const weir__request *request,
+                          bool (*passes)(const weir__request *, weir__mark),
+                          weir__magazine *out)
+{
+    weir__pool *self = request->pool;
+    uint32_t grains = (uint32_t)(request->bytes >> WEIR__HEAP_GRAIN_BITS);
+    const weir__magazine *magazine = NULL;
+    if (request->alignment > WEIR__HEAP_GRAIN || grains > WEIR__CACHED_GRAINS)
+        return false;
+    weir__mutex_lock(&self->lock);
+    do
+        magazine = weir__depot_next(&self->depot, grains, magazine);
+    while (magazine != NULL && !passes(request, magazine->mark));
+    if (magazine != NULL)
+        *out = weir__depot_take(&self->depot, magazine);
+    weir__mutex_unlock(&self->lock);
+    return magazine != NULL;
+}
+
+/* The rest of a magazine, whose first block the request gets. False: the thread has no
+ * cache for the stream, or a flusher has it. */
+static bool keep_rest(const weir__request *request, const weir__magazine *magazine,
+                      uint32_t rest)
+{
+    weir__pool *self = request->pool;
+    weir__seat *seat = weir__seat_here(self);
+    if (seat == NULL || !weir__gate_enter(&seat->gate))
+        return false;
+    weir__cache *cache = weir__cache_find(seat, weir__stream_of(request->stream));
+    bool kept = cache != NULL && cache->clock == request->clock &&
+                weir__cache_load(self, cache, magazine, rest, WEIR__MAGAZINE - 1);
+    weir__gate_leave(&seat->gate);
+    return kept;
+}
+
+/* Serves the request from a magazine that its stream may use. */
+static uint32_t serve_from(weir__request *request, const weir__magazine *magazine)
+{
+    weir__pool *self = request->pool;
+    weir__heap_block *block = weir__heap_at(&self->heap.view, magazine->head);
+    uint32_t rest = weir__link_of(block);
+    weir__mutex_lock(&self->lock);
+    weir__pool_note_dropped_locked(self); /* before a flusher may have the rest */
+    weir__mutex_unlock(&self->lock);
+    bool kept = keep_rest(request, magazine, rest);
+    weir__mark mark = WEIR__MARK_DONE;
+    if (!kept)
+        mark = weir__order_free_mark(self->order, request->stream, request->clock);
+
+    weir__mutex_lock(&self->lock);
+    weir__block_list list = { .head = rest, .count = WEIR__MAGAZINE - 1 };
+    if (!kept)
+        weir__pool_settle_locked(self, &list, mark);
+    weir__pool_mark_out_locked(request, block);
+    weir__mutex_unlock(&self->lock);
+    return magazine->head;
+}
+
+uint32_t weir__pool_take_known_magazine(weir__request *request)
+{
+    weir__magazine magazine;
+    return take_magazine(request, mark_is_known, &magazine)
+               ? serve_from(request, &magazine)
+               : 0;
+}
+
+uint32_t weir__pool_take_magazine(weir__request *request)
+{
+    weir__pool *self = request->pool;
+    weir__magazine magazine;
+    while (request->barred_count < WEIR__POOL_BARRED &&
+           take_magazine(request, mark_can_wait, &magazine)) {
+        weir_status status = weir__order_wait(self->order, request->clock,
+                                              request->stream, magazine.mark);
+        if (status == WEIR_OK)
+            return serve_from(request, &magazine);
+        weir__pool_bar(request, magazine.mark.clock, status);
+        weir__mutex_lock(&self->lock);
+        weir__block_list list = { .head = magazine.head, .count = WEIR__MAGAZINE };
+        weir__pool_settle_locked(self, &list, magazine.mark);
+        weir__mutex_unlock(&self->lock);
+    }
+    return 0;
+}

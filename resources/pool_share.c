@@ -1,0 +1,184 @@
+/* pool_share.c - how a pool's memory is divided between streams, so that each comes to
+ * have what it needs, and none has to take from another again and again.
+ *
+ * A stream has memory of its own once it has freed some, or was given a piece: of what
+ * is nobody's, or of what another stream left idle. A piece is larger than the request
+ * that it is for; what is freed in it merges with what is left of it. As long as little
+ * lies idle under other streams' clocks, which is the pool's slack, the pool grows
+ * before a stream waits for another. So where several streams go on as before, each
+ * has enough after a while, and nobody looks beyond his own; and no more than the slack
+ * lies idle while the pool grows.
+ *
+ * None of this where the pool may not grow as it likes: then all memory is for all. */
+#include "internal.h"
+#include "pool_internal.h"
+
+#ifdef WEIR_TESTING /* what is said by the option only, so that what is rare happens */
+#define POOL_SLACK_LEAST ((size_t)0)
+#define POOL_SLACK_SHARE SIZE_MAX
+#define POOL_PIECE_LEAST ((size_t)2 << WEIR__HEAP_GRAIN_BITS)
+#else
+#define POOL_SLACK_LEAST ((size_t)64 << 20)
+#define POOL_SLACK_SHARE ((size_t)16)
+#define POOL_PIECE_LEAST ((size_t)1 << 20)
+#endif
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What may lie idle while the pool grows. Nobody else changes what is held. */
+static size_t slack_bytes(const weir__pool *self)
+{
+    size_t slack = self->options.slack_bytes;
+    if (self->options.limit_bytes != SIZE_MAX || slack == WEIR_POOL_NO_SLACK)
+        return 0;
+    return slack != 0 ? slack
+                      : most(POOL_SLACK_LEAST, self->held_bytes / POOL_SLACK_SHARE);
+}
+
+bool weir__pool_grows_freely(const weir__pool *self)
+{
+    return slack_bytes(self) > 0;
+}
+
+/* ---- pieces ---- */
+
+/* A capture's memory is kept apart, and released as a whole; with one stream all is
+ * that one's anyway. */
+static bool wants_pieces(const weir__request *request)
+{
+    const weir__pool *self = request->pool;
+    return slack_bytes(self) > 0 && request->owner->kind != WEIR__POOL_CAPTURE &&
+           !weir__order_has_one_stream(self->order);
+}
+
+/* Whether an event of the request's stream can be recorded when somebody asks for it:
+ * for a piece that may never be asked for. */
+static bool marks_later(const weir__request *request)
+{
+    uint64_t clock;
+    const _Atomic uint64_t *counter;
+    return weir__order_steady(request->pool->order, request->stream, &clock,
+                              &counter) && clock == request->clock;
+}
+
+/* The first `bytes` bytes of a HELD block with one mark, or all of it, become the
+ * stream's, behind `mark`; the rest is as it was. False: no host memory, and so is the
+ * block. */
+static bool cut_piece_locked(weir__request *request, uint32_t block, size_t bytes,
+                             weir__mark mark) WEIR_REQUIRES(request->pool->lock)
+{
+    weir__heap *heap = &request->pool->heap;
+    if (!weir__heap_promise(heap)) /* besides what the request was promised */
+        return false;
+    const weir__heap_block *it = weir__heap_block_of(heap, block);
+    size_t room = weir__heap_bytes(it) - weir__heap_gap(it, request->alignment);
+    weir__mark left = weir__heap_mark(heap, block);
+    uint32_t piece =
+        weir__heap_hand_out(heap, (weir__heap_run){ block, block }, least(bytes, room),
+                            request->alignment, left, left);
+    weir__heap_set_tag(weir__heap_block_of(heap, piece), WEIR__HEAP_CACHED);
+    (void)weir__heap_release(heap, piece, mark);
+    weir__heap_forget_promise(heap);
+    return true;
+}
+
+/* The same of a FREE block that the stream may take. */
+static bool take_piece_locked(weir__request *request, uint32_t block, size_t bytes,
+                              weir__mark mark) WEIR_REQUIRES(request->pool->lock)
+{
+    weir__heap *heap = &request->pool->heap;
+    weir__pool_note_dropped_locked(request->pool);
+    weir__heap_hold(heap, block);
+    if (cut_piece_locked(request, block, bytes, mark))
+        return true;
+    (void)weir__heap_release(heap, block, weir__heap_mark(heap, block));
+    return false;
+}
+
+bool weir__pool_take_fresh_locked(weir__request *request, uint32_t block)
+{
+    size_t bytes = most(POOL_PIECE_LEAST, weir__pool_growth_now(request->pool) / 8);
+    /* Mark 0 of any clock is done: what is never used stays for all to take. */
+    return wants_pieces(request) &&
+           take_piece_locked(request, block, most(request->bytes, bytes),
+                             (weir__mark){ request->clock, 0 });
+}
+
+size_t weir__pool_piece_bytes(const weir__request *request)
+{
+    if (!wants_pieces(request))
+        return request->bytes;
+    size_t bytes = slack_bytes(request->pool) / 4 & ~(WEIR__HEAP_GRAIN - 1);
+    return most(request->bytes, bytes);
+}
+
+bool weir__pool_take_known_locked(weir__request *request, uint32_t block)
+{
+    weir__pool *self = request->pool;
+    size_t bytes = weir__pool_piece_bytes(request);
+    if (bytes == request->bytes)
+        return false;
+    weir__mark mark = { request->clock, 0 };
+    if (!weir__order_may_take(self->order, 0, weir__heap_mark(&self->heap, block))) {
+        if (!marks_later(request))
+            return false;
+        mark = weir__order_mark_here(self->order, request->clock);
+    }
+    return take_piece_locked(request, block, bytes, mark);
+}
+
+weir__mark weir__pool_piece_mark(const weir__request *request)
+{
+    weir__order *order = request->pool->order;
+    if (weir__pool_piece_bytes(request) == request->bytes)
+        return WEIR__MARK_DONE;
+    weir__mark mark = weir__order_mark_here(order, request->clock);
+    if (!marks_later(request))
+        (void)weir__order_close(order, request->clock);
+    return mark;
+}
+
+bool weir__pool_take_waited_locked(weir__request *request, uint32_t block,
+                                   weir__mark mark)
+{
+    size_t bytes = weir__pool_piece_bytes(request);
+    return bytes > request->bytes && cut_piece_locked(request, block, bytes, mark);
+}
+
+/* ---- growth before waiting ---- */
+
+/* What is free under other clocks than the request's and could be had by a wait. */
+static size_t idle_bytes_locked(const weir__request *request)
+    WEIR_REQUIRES(request->pool->lock)
+{
+    const weir__pool *self = request->pool;
+    const weir__heap_owner *owner;
+    size_t bytes = self->depot.bytes;
+    for (uint32_t slot = WEIR__OWNER_ASIDE + 1;
+         (owner = weir__heap_next_owner(&self->heap, &slot)) != NULL; slot++) {
+        weir__mark latest = { owner->clock, owner->latest };
+        if (owner != request->owner &&
+            weir__order_can_wait(self->order, request->clock, latest))
+            bytes += owner->free_bytes;
+    }
+    return bytes;
+}
+
+bool weir__pool_grows_first(const weir__request *request)
+{
+    weir__pool *self = request->pool;
+    if (self->growth_refused || !wants_pieces(request))
+        return false;
+    weir__mutex_lock(&self->lock);
+    size_t idle = idle_bytes_locked(request);
+    weir__mutex_unlock(&self->lock);
+    return idle > 0 && idle < slack_bytes(self);
+}

@@ -1,0 +1,345 @@
+/* test_pool_share.c - how a pool's memory comes to be divided between streams: what
+ * each gets of what lies idle, when the pool grows instead, and that this ends. */
+#include "support_pool.h"
+#include "weir/limiting.h"
+
+#define GIB ((size_t)1 << 30)
+
+/* A pool with slack, over a device whose work is never done, or a stepped one. */
+static pool_scene open_with_slack(weir_emulated_scheduler scheduler,
+                                  size_t growth_bytes, size_t slack_bytes,
+                                  size_t limiting_bytes)
+{
+    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
+    emulated.memory_bytes = 64 * GIB;
+    emulated.scheduler = scheduler;
+    emulated.seed = support_seed_in_use();
+    emulated.no_ledger = scheduler == WEIR_EMULATED_NO_WORK;
+    weir_device_options device = WEIR_DEVICE_OPTIONS_INIT;
+    device.emulated = &emulated;
+    pool_scene it = { .device = open_with("emulated:0", &device) };
+    for (int i = 0; i < STREAMS; i++)
+        it.streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.growth_bytes = growth_bytes;
+    options.slack_bytes = slack_bytes;
+    weir_resource *upstream = open_leaf(it.device);
+    if (limiting_bytes != 0) {
+        weir_resource *leaf = upstream;
+        must_ok(weir_limiting_create(leaf, limiting_bytes, &upstream));
+        weir_resource_unref(leaf);
+    }
+    must_ok(weir_pool_create(upstream, &options, &it.pool));
+    weir_resource_unref(upstream);
+    return it;
+}
+
+static size_t held(const pool_scene *it)
+{
+    return statistics_of(it->pool).held_bytes;
+}
+
+/* ---- blocks of one size on one stream ---- */
+
+#define MANY 256
+
+static void take_many(pool_scene *it, int stream, size_t bytes, int count, void **out)
+{
+    for (int i = 0; i < count; i++)
+        out[i] = take(it->pool, it->streams[stream], bytes);
+}
+
+static void give_many(pool_scene *it, int stream, size_t bytes, int count, void **ptrs)
+{
+    for (int i = 0; i < count; i++)
+        give(it->pool, it->streams[stream], ptrs[i], bytes);
+}
+
+/* ---- growth and waiting ---- */
+
+/* Little lies idle: the pool grows. Much does: it is taken. */
+static void the_pool_grows_while_little_lies_idle(void **state)
+{
+    (void)state;
+    pool_scene it = open_with_slack(WEIR_EMULATED_STEPPED, MIB, 4 * MIB, 0);
+    void *a = take_on(&it, 0, 3 * MIB), *b = take_on(&it, 0, MIB);
+    uint64_t gate = stall(&it, 0);
+    give_on(&it, 0, a, 3 * MIB);
+    void *c = take_on(&it, 1, 3 * MIB);
+    must(c != a);
+    must_equal(waits(&it), 0);
+    must_ok(weir_stream_sync(it.device, it.streams[1])); /* not stalled with 0 */
+    must_equal(held(&it), 7 * MIB);
+
+    give_on(&it, 0, b, MIB);
+    void *d = take_on(&it, 1, MIB);
+    must(d == a || d == b);
+    must_equal(waits(&it), 1);
+    must_equal(held(&it), 7 * MIB);
+    must_answer(WEIR_DEVICE_ERROR, weir_stream_sync(it.device, it.streams[1]));
+    open_gate(&it, gate);
+    give_on(&it, 1, c, 3 * MIB);
+    give_on(&it, 1, d, MIB);
+    close_scene(&it);
+}
+
+/* What needs no wait is taken before the pool grows, however little it is. */
+static void what_is_done_is_taken_before_the_pool_grows(void **state)
+{
+    (void)state;
+    pool_scene it = open_with_slack(WEIR_EMULATED_STEPPED, MIB, 4 * MIB, 0);
+    void *a = take_on(&it, 0, 2 * MIB);
+    give_on(&it, 0, a, 2 * MIB);
+    must_ok(weir_stream_sync(it.device, it.streams[0]));
+    void *b = take_on(&it, 1, 2 * MIB);
+    must(b == a);
+    must_equal(held(&it), 2 * MIB);
+    give_on(&it, 1, b, 2 * MIB);
+    close_scene(&it);
+}
+
+/* Whatever one stream has left, and in whatever pieces: another needs no more than the
+ * slack besides. `bytes` each, on a device whose work is never done. */
+static void must_strand_no_more(size_t bytes, int count, size_t slack_bytes,
+                                size_t growth_bytes)
+{
+    void *blocks[MANY];
+    size_t all = bytes * (size_t)count;
+    pool_scene it = open_with_slack(WEIR_EMULATED_NO_WORK, growth_bytes, slack_bytes,
+                                    0);
+    take_many(&it, 0, bytes, count, blocks);
+    size_t first = held(&it);
+    must(first < all + growth_bytes);
+    give_many(&it, 0, bytes, count, blocks);
+    for (int stream = 1; stream < STREAMS; stream++) {
+        take_many(&it, stream, bytes, count, blocks);
+        must(held(&it) <= first + slack_bytes + growth_bytes);
+        give_many(&it, stream, bytes, count, blocks);
+    }
+    must(waits(&it) > 0);
+    close_scene(&it);
+}
+
+static void an_idle_stream_strands_no_more_than_the_slack(void **state)
+{
+    (void)state;
+    must_strand_no_more(20 * GIB, 1, GIB, 256 * MIB);
+    must_strand_no_more(GIB, 20, 2 * GIB, 256 * MIB);
+    must_strand_no_more(128 * MIB, 160, GIB, 256 * MIB);
+    must_strand_no_more(256 * KIB, 256, 16 * MIB, 8 * MIB);
+    must_strand_no_more(2 * MIB, 100, 64 * MIB, 8 * MIB);
+}
+
+/* Without an option a test build has no slack. */
+static void without_slack_what_others_left_is_taken_first(void **state)
+{
+    (void)state;
+    static const size_t none[] = { 0, WEIR_POOL_NO_SLACK };
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        pool_scene it = open_with_slack(WEIR_EMULATED_NO_WORK, MIB, none[i], 0);
+        void *a = take(it.pool, it.streams[0], MIB);
+        give(it.pool, it.streams[0], a, MIB);
+        must(take(it.pool, it.streams[1], MIB / 4) == a);
+        must_equal(waits(&it), 1);
+        /* No more than it asked for. */
+        must(take(it.pool, it.streams[0], MIB / 4 * 3) == (char *)a + MIB / 4);
+        must_equal(waits(&it), 1);
+        give(it.pool, it.streams[1], a, MIB / 4);
+        give(it.pool, it.streams[0], (char *)a + MIB / 4, MIB / 4 * 3);
+        close_scene(&it);
+    }
+}
+
+/* Who may not grow takes what others have, and is refused nothing that he got before:
+ * not by a limit that the pool knows nothing of either. */
+static void a_refusal_ends_growth_before_waiting(void **state)
+{
+    (void)state;
+    pool_scene it = open_with_slack(WEIR_EMULATED_NO_WORK, 4 * MIB, 16 * MIB, 4 * MIB);
+    void *blocks[4];
+    take_many(&it, 0, MIB, 4, blocks);
+    give_many(&it, 0, MIB, 4, blocks);
+    uint64_t before = statistics_of(it.pool).failures;
+    void *a = take(it.pool, it.streams[1], MIB);
+    must_equal(waits(&it), 1);
+    uint64_t asked = calls_of(it.device).malloc;
+    void *b = take(it.pool, it.streams[2], 3 * MIB);
+    must_equal(statistics_of(it.pool).failures, before);
+    must_equal(calls_of(it.device).malloc, asked);
+    give(it.pool, it.streams[1], a, MIB);
+    give(it.pool, it.streams[2], b, 3 * MIB);
+    void *all = take(it.pool, it.streams[3], 4 * MIB);
+    must_equal(held(&it), 4 * MIB);
+    give(it.pool, it.streams[3], all, 4 * MIB);
+    close_scene(&it);
+}
+
+/* ---- pieces ---- */
+
+/* A stream that comes back for more of another's memory gets it at once: one wait for
+ * a quarter of the slack. */
+static void a_stream_takes_a_good_piece(void **state)
+{
+    (void)state;
+    enum { SLACK = 16, BLOCKS = 4 * SLACK };
+    void *blocks[BLOCKS];
+    pool_scene it = open_with_slack(WEIR_EMULATED_STEPPED, MIB, SLACK * MIB, 0);
+    void *a = take_on(&it, 0, SLACK * MIB);
+    uint64_t gate = stall(&it, 0);
+    give_on(&it, 0, a, SLACK * MIB);
+    for (int i = 0; i < BLOCKS / 4; i++) {
+        blocks[i] = take_on(&it, 1, MIB / 4);
+        must(blocks[i] == (char *)a + (size_t)i * (MIB / 4));
+    }
+    must_equal(waits(&it), 1);
+    must_equal(held(&it), SLACK * MIB);
+
+    /* What is left is the donor's, and it waits for nobody; nor does what is left of
+     * the piece, once it is done. */
+    must(take_on(&it, 0, SLACK / 4 * 3 * MIB) == (char *)a + SLACK / 4 * MIB);
+    must_equal(waits(&it), 1);
+    open_gate(&it, gate);
+    for (int i = 0; i < BLOCKS / 4; i++)
+        give_on(&it, 1, blocks[i], MIB / 4);
+    give_on(&it, 0, (char *)a + SLACK / 4 * MIB, SLACK / 4 * 3 * MIB);
+    close_scene(&it);
+}
+
+/* A third stream that takes what the second has of the first is behind the first. */
+static void a_piece_is_behind_its_donor(void **state)
+{
+    (void)state;
+    pool_scene it = open_with_slack(WEIR_EMULATED_STEPPED, MIB, MIB, 0);
+    void *a = take_on(&it, 0, MIB), *idle = take_on(&it, 2, MIB);
+    uint64_t gate = stall(&it, 0);
+    give_on(&it, 0, a, MIB);
+    void *small = take_on(&it, 1, 4 * KIB); /* and a quarter of all with it */
+    must(small == a);
+    void *own = take_on(&it, 0, MIB / 4 * 3);
+    must(own == (char *)a + MIB / 4);
+    give_on(&it, 1, small, 4 * KIB);
+    give_on(&it, 2, idle, MIB); /* so that there is more than the slack */
+    void *b = take_on(&it, 3, MIB / 4);
+    must(b == a);
+    must_answer(WEIR_DEVICE_ERROR, weir_stream_sync(it.device, it.streams[3]));
+    open_gate(&it, gate);
+    give_on(&it, 0, own, MIB / 4 * 3);
+    give_on(&it, 3, b, MIB / 4);
+    close_scene(&it);
+}
+
+/* Streams that take from each other as they like, with work on every block: the device
+ * finds whoever touches what another still uses, the stamps what it did to it. */
+static void shared_memory_is_in_order(uint64_t seed)
+{
+    enum { BLOCKS = 24 };
+    struct {
+        void *ptr;
+        size_t bytes;
+        int stream;
+    } blocks[BLOCKS] = { { NULL, 0, 0 } };
+    uint64_t draws = seed;
+    pool_scene it = open_with_slack(WEIR_EMULATED_STEPPED, 64 * KIB, 48 * KIB, 0);
+    for (int i = 0; i < 400; i++) {
+        size_t at = (size_t)support_random_below(&draws, BLOCKS);
+        if (blocks[at].ptr != NULL) {
+            give_on(&it, blocks[at].stream, blocks[at].ptr, blocks[at].bytes);
+            blocks[at].ptr = NULL;
+        } else {
+            blocks[at].bytes = (size_t)1 << support_random_between(&draws, 8, 14);
+            blocks[at].stream = (int)support_random_below(&draws, STREAMS);
+            blocks[at].ptr = take_on(&it, blocks[at].stream, blocks[at].bytes);
+        }
+        if (support_random_below(&draws, 50) == 0)
+            must_ok(weir_stream_sync(it.device, it.streams[i % STREAMS]));
+        if (support_random_below(&draws, 50) == 0)
+            (void)weir_resource_trim_sync(it.pool, 0);
+    }
+    for (size_t at = 0; at < BLOCKS; at++) {
+        if (blocks[at].ptr != NULL)
+            give_on(&it, blocks[at].stream, blocks[at].ptr, blocks[at].bytes);
+    }
+    must_ok(weir_device_sync(it.device));
+    must_equal(statistics_of(it.pool).free_bytes, held(&it));
+    close_scene(&it);
+}
+
+static void what_is_shared_is_in_order(void **state)
+{
+    (void)state;
+    uint64_t runs = support_bound("test_pool_share.runs", 50, 2000);
+    for (uint64_t run = 0; run < runs; run++)
+        shared_memory_is_in_order(support_seed(run));
+}
+
+/* ---- going on as before ---- */
+
+#define LIVE 64
+
+typedef struct turnover {
+    pool_scene *it;
+    uint64_t seed;
+    void *ptrs[LIVE];
+    size_t bytes[LIVE];
+} turnover;
+
+/* 256 B to 1 MiB, each doubling as likely. */
+static size_t draw_bytes(uint64_t *seed)
+{
+    size_t least = (size_t)256 << support_random_below(seed, 12);
+    return least + (size_t)support_random_below(seed, least) + 1;
+}
+
+/* The streams take turns; each frees the oldest of its own. */
+static void run_turnover(turnover *self, int pairs)
+{
+    for (int i = 0; i < pairs; i++) {
+        int at = i % LIVE, stream = i % STREAMS;
+        if (self->ptrs[at] != NULL)
+            give(self->it->pool, self->it->streams[stream], self->ptrs[at],
+                 self->bytes[at]);
+        self->bytes[at] = draw_bytes(&self->seed);
+        self->ptrs[at] = take(self->it->pool, self->it->streams[stream],
+                              self->bytes[at]);
+    }
+}
+
+static void end_turnover(turnover *self)
+{
+    for (int at = 0; at < LIVE; at++)
+        give(self->it->pool, self->it->streams[at % STREAMS], self->ptrs[at],
+             self->bytes[at]);
+}
+
+static void streams_that_go_on_wait_for_nobody(void **state)
+{
+    (void)state;
+    pool_scene it = open_with_slack(WEIR_EMULATED_NO_WORK, 0, 64 * MIB, 0);
+    turnover all = { .it = &it, .seed = support_seed(3) };
+    run_turnover(&all, 100 * 1024);
+    weir_device_calls before = calls_of(it.device);
+    run_turnover(&all, 100 * 1024);
+    weir_device_calls after = calls_of(it.device);
+    must_equal(after.stream_wait_event, before.stream_wait_event);
+    must_equal(after.event_query, before.event_query);
+    must_equal(after.malloc, before.malloc);
+    must(held(&it) <= 64 * MIB);
+    end_turnover(&all);
+    close_scene(&it);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_pool_grows_while_little_lies_idle),
+        cmocka_unit_test(what_is_done_is_taken_before_the_pool_grows),
+        cmocka_unit_test(an_idle_stream_strands_no_more_than_the_slack),
+        cmocka_unit_test(without_slack_what_others_left_is_taken_first),
+        cmocka_unit_test(a_refusal_ends_growth_before_waiting),
+        cmocka_unit_test(a_stream_takes_a_good_piece),
+        cmocka_unit_test(a_piece_is_behind_its_donor),
+        cmocka_unit_test(what_is_shared_is_in_order),
+        cmocka_unit_test(streams_that_go_on_wait_for_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
