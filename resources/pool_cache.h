@@ -84,6 +84,7 @@ typedef struct weir__cache {
     const _Atomic uint64_t *counter; /* the clock's */
     size_t bytes;            /* in bins and on the spill list */
     uint32_t unclosed;       /* blocks given to the heap since the last event */
+    bool is_quiet;           /* nobody was likely to want them then */
     weir_stream alias;       /* another name of the stream, or the same */
     weir__recent recent[WEIR__RECENT];
     weir__block_list spill;

@@ -173,14 +173,16 @@ static void settle_spilt_locked(weir__pool *self, weir__cache *cache)
     uint64_t number = atomic_load_explicit(cache->counter, memory_order_relaxed) + 1;
     cache->bytes -= cache->spill.bytes;
     cache->unclosed += cache->spill.count;
+    cache->is_quiet = weir__pool_is_quiet_locked(self);
     weir__pool_settle_locked(self, &cache->spill,
                              (weir__mark){ cache->clock, number });
 }
 
-/* Now and then an event, so that others wait for no more than they have to. */
+/* Now and then an event, so that others wait for no more than they have to; if there
+ * are any that may. */
 static void close_sometimes(weir__pool *self, weir__cache *cache)
 {
-    if (cache->unclosed < WEIR__CLOSE_EVERY)
+    if (cache->unclosed < WEIR__CLOSE_EVERY || cache->is_quiet)
         return;
     cache->unclosed = 0;
     (void)weir__order_mark_here(self->order, cache->clock);
@@ -327,6 +329,14 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
 
 /* ---- back ---- */
 
+static bool is_quiet(weir__pool *self)
+{
+    weir__mutex_lock(&self->lock);
+    bool quiet = weir__pool_is_quiet_locked(self);
+    weir__mutex_unlock(&self->lock);
+    return quiet;
+}
+
 /* Makes room in a bin that has two magazines: one goes to the depot, behind a mark. */
 static void deposit(weir__pool *self, weir__cache *cache, weir__bin *bin)
 {
@@ -336,8 +346,11 @@ static void deposit(weir__pool *self, weir__cache *cache, weir__bin *bin)
         .grains = bin->grains,
         .mark = weir__order_mark_here(self->order, cache->clock)
     };
-    (void)weir__order_close(self->order, cache->clock);
-    cache->unclosed = 0;
+    cache->unclosed += WEIR__MAGAZINE;
+    if (!is_quiet(self)) {
+        (void)weir__order_close(self->order, cache->clock);
+        cache->unclosed = 0;
+    }
     cache->bytes -= weir__magazine_bytes(&magazine);
     bin->full = 0;
     weir__mutex_lock(&self->lock);

@@ -44,6 +44,8 @@ typedef struct weir__pool {
     uint64_t releases;           /* a count of what makes a search worth while: blocks
                                     that came back, and growth */
     weir__pool_search known_runs, waiting_runs;
+    uint64_t missed_at;          /* in `releases`: a request of late that looked beyond
+                                    its stream's own memory */
     bool growth_refused;         /* by upstream, and nothing went back since; changes
                                     with `miss` held */
     weir__depot depot;
@@ -187,6 +189,19 @@ bool weir__pool_next_mark(weir__pool *pool, weir__pool_marks *at, weir__mark *ou
 uint32_t weir__pool_take_known_magazine(weir__request *request);
 /* The same after a wait, one for all of the magazine. */
 uint32_t weir__pool_take_magazine(weir__request *request);
+
+/* How many blocks come back until nobody is expected to look for another's memory. */
+#ifdef WEIR_TESTING /* small, so that what is rare happens */
+#define WEIR__POOL_QUIET_AFTER 64u
+#else
+#define WEIR__POOL_QUIET_AFTER 4096u
+#endif
+
+/* Whether all streams have had enough of their own for a while. */
+static inline bool weir__pool_is_quiet_locked(const weir__pool *pool)
+{
+    return pool->releases - pool->missed_at >= WEIR__POOL_QUIET_AFTER;
+}
 
 /* ---- pool_share.c: with one of the pool's locks, or both ---- */
 

@@ -430,6 +430,7 @@ static uint32_t look_around(weir__request *request)
 {
     weir__pool *self = request->pool;
     weir__mutex_lock(&self->lock);
+    self->missed_at = self->releases;
     settle_limbo_locked(self);
     gather_done_locked(self);
     uint32_t block = weir__pool_take_own_locked(request);

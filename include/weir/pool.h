@@ -20,8 +20,9 @@
  * before the pool grows beyond its slack or refuses, by trim, when a stream is retired
  * or captured, when the thread ends, and by weir_thread_flush; also from threads that
  * sleep. Another stream that gets such memory waits for what was put on the first until
- * it left the thread, which may be more than was there when it was freed; on an `eager`
- * device nothing is kept. */
+ * it left the thread, which may be more than was there when it was freed; or for all
+ * that was put there so far, if no stream has wanted more than its own for a while. On
+ * an `eager` device nothing is kept. */
 #ifndef WEIR_POOL_H
 #define WEIR_POOL_H
 
