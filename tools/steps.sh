@@ -21,10 +21,12 @@ build() {
     cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"}
 }
 
-# run_tests PRESET quick|full: runs every test of build/PRESET; then says what bounds
-# they ran at, and how many there were.
+# run_tests PRESET quick|full [OPTION...]: runs every test of build/PRESET, or those
+# that the options of ctest leave; then says what bounds they ran at, and how many there
+# were.
 run_tests() {
     local preset=$1 bound=$2 limit=120 fixed=() part=() status=0
+    shift 2
     [ "$bound" = quick ] || limit=600
     # Sanitizers take many times as long.
     ! grep -q '^WEIR_SANITIZE:.*=.' "build/$preset/CMakeCache.txt" || limit=600
@@ -37,7 +39,7 @@ run_tests() {
     fi
     WEIR_BOUND=$bound "${fixed[@]}" ctest --test-dir "build/$preset" -j "$jobs" \
         --timeout "$limit" --output-on-failure --no-tests=error \
-        --output-junit tests.xml || status=$?
+        --output-junit tests.xml "$@" || status=$?
     /usr/bin/python3 tools/check_bounds.py \
         "build/$preset/Testing/Temporary/LastTest.log" "$bound" "${part[@]}" ||
         status=1
