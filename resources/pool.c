@@ -205,6 +205,7 @@ weir_status weir__pool_allocate_slowly(weir__pool *self, weir_stream stream,
             return refuse(&request, status);
     }
     weir__pool_count_out(self, bytes);
+    weir__pool_tell_lost(self);
     *out = (void *)base;
     return WEIR_OK;
 }
@@ -312,7 +313,7 @@ void weir__pool_drain_locked(weir__pool *self)
 {
     weir__magazine magazine =
         weir__depot_take(&self->depot, weir__depot_oldest(&self->depot));
-    weir__block_list list = { .head = magazine.head, .count = WEIR__MAGAZINE };
+    weir__block_list list = weir__magazine_blocks(&magazine);
     weir__pool_settle_locked(self, &list, magazine.mark);
 }
 

@@ -18,15 +18,31 @@ void weir__cache_spill(weir__cache *cache, weir__heap_block *block, uint32_t id)
     list_push(&cache->spill, block, id);
 }
 
-/* Moves a stack to the spill list. A block that was given back twice at the same moment
- * may link on into another's stack, of which nothing may come along. */
+static void give_up(weir__cache *cache, const weir__heap_block *met, uint32_t grains,
+                    uint32_t count)
+{
+    weir__lost_add(&cache->lost, met, count);
+    cache->bytes -= ((size_t)grains << WEIR__HEAP_GRAIN_BITS) * count;
+}
+
+void weir__cache_give_up(weir__cache *cache, weir__bin *bin)
+{
+    give_up(cache, bin->top, bin->grains, bin->count);
+    bin->count = 0;
+}
+
+/* Moves a stack of blocks of `grains` grains to the spill list. One that was given back
+ * twice at the same moment may link on into another's stack, of which nothing may come
+ * along. */
 static void spill_stack(weir__cache *cache, const weir__heap_view *view, uint32_t id,
-                        uint32_t count)
+                        uint32_t count, uint32_t grains)
 {
     for (; count > 0; count--) {
         weir__heap_block *block = weir__heap_at(view, id);
-        WEIR_CHECK((weir__heap_tag(block) & WEIR__TAG_LOW_MASK) == cache->holder_tag,
-                   "a cached block was given back twice, at the same moment");
+        if (weir__heap_low_tag(block) != cache->holder_tag) {
+            give_up(cache, block, grains, count);
+            return;
+        }
         uint32_t below = weir__link_of(block);
         list_push(&cache->spill, block, id);
         id = below;
@@ -35,9 +51,9 @@ static void spill_stack(weir__cache *cache, const weir__heap_view *view, uint32_
 
 static void bin_empty(weir__cache *cache, const weir__heap_view *view, weir__bin *bin)
 {
-    spill_stack(cache, view, bin->top_id, bin->count);
+    spill_stack(cache, view, bin->top_id, bin->count, bin->grains);
     if (bin->full != 0)
-        spill_stack(cache, view, bin->full, WEIR__MAGAZINE);
+        spill_stack(cache, view, bin->full, WEIR__MAGAZINE, bin->grains);
     *bin = (weir__bin){ .grains = bin->grains };
 }
 

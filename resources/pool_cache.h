@@ -69,12 +69,22 @@ typedef struct weir__recent {
     weir__heap_block *block;
 } weir__recent;
 
-/* Linked records. */
+/* Linked records, all with one tag. */
 typedef struct weir__block_list {
     uint32_t head;
     uint32_t count;
+    uint32_t holder_tag;
     size_t bytes;
 } weir__block_list;
+
+/* What lists were given up of, for a block in them was not theirs: two threads gave one
+ * back at the same moment, and from there links lead astray. See pool_lost.c. */
+typedef struct weir__lost {
+    uint32_t lists;
+    uint32_t blocks;         /* entries of these, those that were met included */
+    size_t bytes;            /* of those that were met, one of each list */
+    const void *ptr;         /* the last of these */
+} weir__lost;
 
 typedef struct weir__cache {
     weir_stream stream;
@@ -89,6 +99,7 @@ typedef struct weir__cache {
     weir__recent recent[WEIR__RECENT];
     weir__block_list spill;
     weir__bin bins[WEIR__BINS];
+    weir__lost lost;         /* until the pool knows */
 } weir__cache;
 
 /* What a thread has done with a pool. Written by who is behind the gate. */
@@ -230,6 +241,15 @@ static inline bool weir__bin_push(weir__bin *bin, weir__heap_block *block, uint3
     return true;
 }
 
+static inline void weir__lost_add(weir__lost *lost, const weir__heap_block *met,
+                                  uint32_t blocks)
+{
+    lost->lists++;
+    lost->blocks += blocks;
+    lost->bytes += weir__heap_bytes(met);
+    lost->ptr = (const void *)weir__heap_base(met);
+}
+
 /* ---- pool_cache.c: behind the gate ---- */
 
 /* A bin for `grains` grains, emptied of other sizes: for what was asked for in vain. */
@@ -239,6 +259,9 @@ weir__bin *weir__cache_claim(weir__cache *cache, const weir__heap_view *view,
 void weir__cache_spill(weir__cache *cache, weir__heap_block *block, uint32_t id);
 /* Puts all that is in the bins on the spill list as well. */
 void weir__cache_spill_all(weir__cache *cache, const weir__heap_view *view);
+
+/* Gives up the stack of a bin on top of which is somebody else's block. */
+void weir__cache_give_up(weir__cache *cache, weir__bin *bin);
 
 /* How many blocks it has. */
 uint32_t weir__cache_blocks(const weir__cache *cache);

@@ -32,6 +32,13 @@ static inline size_t weir__magazine_bytes(const weir__magazine *magazine)
     return ((size_t)magazine->grains << WEIR__HEAP_GRAIN_BITS) * WEIR__MAGAZINE;
 }
 
+static inline weir__block_list weir__magazine_blocks(const weir__magazine *magazine)
+{
+    return (weir__block_list){ .head = magazine->head,
+                               .count = WEIR__MAGAZINE,
+                               .holder_tag = magazine->holder_tag };
+}
+
 void weir__depot_init(weir__depot *depot);
 
 static inline bool weir__depot_is_full(const weir__depot *depot)

@@ -14,8 +14,7 @@
  * the block went out, or by its address): its tag says that it is out, and what was
  * asked for. Whatever is not as it should be goes the slow way,
  * which looks again under the lock and knows what the matter is. Two frees of one block
- * on two threads at the same moment may both see it out; then it is on two stacks, with
- * the tag of one of them, and the other finds that when it comes to the top. */
+ * on two threads at the same moment may both see it out: see pool_lost.c. */
 #include "pool_hit.h"
 
 #include "internal.h"
@@ -102,29 +101,23 @@ static inline void hand_out(weir__seat *seat, weir__cache *cache,
     tally_out(&seat->tally, bytes);
 }
 
-typedef enum hit_answer {
-    HIT,
-    HIT_NONE,
-    HIT_TWICE /* what is on top is somebody else's as well */
-} hit_answer;
-
-static inline hit_answer hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
-                             size_t bytes, size_t alignment, void **out)
+/* False: no bin has that size (so are all that are too large), or it is empty, or what
+ * is on top is somebody else's. */
+static inline bool hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
+                       size_t bytes, size_t alignment, void **out)
 {
     uint32_t grains = grains_of(bytes);
     weir__bin *bin = weir__cache_bin(cache, grains);
-    if (WEIR_UNLIKELY(bin->grains != grains))
-        return HIT_NONE; /* so are all that are too large */
-    if (WEIR_UNLIKELY(!weir__bin_is_ready(bin, view_of(self))))
-        return HIT_NONE;
+    if (WEIR_UNLIKELY(bin->grains != grains ||
+                      !weir__bin_is_ready(bin, view_of(self)) ||
+                      weir__heap_low_tag(bin->top) != cache->holder_tag))
+        return false;
     *out = bin->ptr;
-    if (WEIR_UNLIKELY(weir__heap_low_tag(bin->top) != cache->holder_tag))
-        return HIT_TWICE;
     weir__heap_block *block = weir__bin_pop(bin, view_of(self));
     hand_out(seat, cache, block, grains, bytes, alignment);
     if (self->listens)
         learn_dropped(self);
-    return HIT;
+    return true;
 }
 
 /* ---- refill ---- */
@@ -148,18 +141,29 @@ bool weir__cache_load(weir__pool *self, weir__cache *cache,
                       const weir__magazine *magazine, uint32_t id, uint32_t count)
 {
     weir__bin *bin = weir__cache_claim(cache, view_of(self), magazine->grains);
-    uint32_t top = id;
+    weir__heap_block *block = NULL, *above = NULL;
+    uint32_t top = id, loaded = 0;
     if (bin->count > 0)
         return false;
-    for (uint32_t i = 0; i < count; i++) {
-        weir__heap_block *block = weir__heap_at(view_of(self), id);
-        WEIR_CHECK((weir__heap_tag(block) & WEIR__TAG_LOW_MASK) == magazine->holder_tag,
-                   "a block in the depot was given back twice, at the same moment");
+    for (; loaded < count; loaded++, above = block) {
+        block = weir__heap_at(view_of(self), id);
+        if (weir__heap_low_tag(block) != magazine->holder_tag)
+            break;
         weir__heap_set_tag(block, cache->holder_tag);
         id = weir__link_of(block);
     }
-    weir__bin_load(bin, view_of(self), top, count);
-    cache->bytes += ((size_t)magazine->grains << WEIR__HEAP_GRAIN_BITS) * count;
+    if (WEIR_UNLIKELY(loaded < count)) {
+        weir__lost lost = { 0 };
+        weir__lost_add(&lost, block, count - loaded);
+        weir__mutex_lock(&self->lock);
+        weir__pool_note_lost_locked(self, &lost);
+        weir__mutex_unlock(&self->lock);
+        if (loaded == 0)
+            return true;
+        weir__link_set(above, 0);
+    }
+    weir__bin_load(bin, view_of(self), top, loaded);
+    cache->bytes += ((size_t)magazine->grains << WEIR__HEAP_GRAIN_BITS) * loaded;
     return true;
 }
 
@@ -168,6 +172,7 @@ bool weir__cache_load(weir__pool *self, weir__cache *cache,
 static void settle_spilt_locked(weir__pool *self, weir__cache *cache)
     WEIR_REQUIRES(self->lock)
 {
+    weir__pool_note_lost_locked(self, &cache->lost);
     if (cache->spill.count == 0)
         return;
     uint64_t number = atomic_load_explicit(cache->counter, memory_order_relaxed) + 1;
@@ -226,7 +231,7 @@ static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_
         bool loaded =
             weir__cache_load(self, cache, &magazine, magazine.head, WEIR__MAGAZINE);
         WEIR_CHECK(loaded, "who misses has an empty stack");
-        return hit(self, seat, cache, bytes, alignment, out) == HIT;
+        return hit(self, seat, cache, bytes, alignment, out);
     }
     if (block == 0)
         return false;
@@ -235,29 +240,19 @@ static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_
     return true;
 }
 
-/* The blocks below one that is on two stacks cannot be told from another's: they stay
- * out for good. */
-static WEIR_COLD void forget_bin(weir__cache *cache, size_t bytes)
-{
-    weir__bin *bin = weir__cache_bin(cache, grains_of(bytes));
-    cache->bytes -= (size_t)bin->count * bin->grains * WEIR__HEAP_GRAIN;
-    bin->count = 0;
-}
-
 /* What a hit did not answer. *wanted is a stream that the thread frees on and has no
  * cache for: giving back cannot make one. */
-static WEIR_COLD hit_answer refill_or_forget(weir__pool *self, weir__seat *seat,
-                                             weir__cache *cache, hit_answer answer,
-                                             size_t bytes, size_t alignment,
-                                             void **out, weir_stream *wanted)
+static WEIR_COLD bool answer_otherwise(weir__pool *self, weir__seat *seat,
+                                       weir__cache *cache, size_t bytes,
+                                       size_t alignment, void **out,
+                                       weir_stream *wanted)
 {
     *wanted = seat->wanted;
     seat->wanted = NULL;
-    if (answer == HIT_TWICE)
-        forget_bin(cache, bytes);
-    else if (refill(self, seat, cache, bytes, alignment, out))
-        answer = HIT;
-    return answer;
+    weir__bin *bin = weir__cache_bin(cache, grains_of(bytes));
+    if (bin->grains == grains_of(bytes) && bin->count > 0)
+        weir__cache_give_up(cache, bin);
+    return refill(self, seat, cache, bytes, alignment, out);
 }
 
 /* All that is no plain hit. */
@@ -266,30 +261,24 @@ static WEIR_NOINLINE weir_status allocate_otherwise(weir__pool *self,
                                                     size_t alignment, void **out)
 {
     weir__seat *seat = weir__seat_here(self);
-    hit_answer answer = HIT_NONE;
+    bool done = false;
     weir_stream wanted = NULL;
     void *ptr = NULL;
     if (WEIR_LIKELY(seat != NULL && alignment <= WEIR__HEAP_GRAIN &&
                     bytes <= self->gate_bytes && weir__gate_enter(&seat->gate))) {
         weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
-        if (WEIR_LIKELY(cache != NULL)) {
-            answer = hit(self, seat, cache, bytes, alignment, &ptr);
-            if (WEIR_UNLIKELY(answer != HIT))
-                answer = refill_or_forget(self, seat, cache, answer, bytes, alignment,
-                                          &ptr, &wanted);
-        }
+        if (WEIR_LIKELY(cache != NULL))
+            done = hit(self, seat, cache, bytes, alignment, &ptr) ||
+                   answer_otherwise(self, seat, cache, bytes, alignment, &ptr, &wanted);
         weir__gate_leave(&seat->gate);
         if (WEIR_UNLIKELY(wanted != NULL))
             weir__pool_take_seat(self, wanted);
     }
-    if (WEIR_LIKELY(answer == HIT)) {
-        *out = ptr;
-        return WEIR_OK;
-    }
-    if (answer == HIT_TWICE)
-        weir__misuse(WEIR_MISUSE_DOUBLE_FREE, ptr, bytes,
-                     "pool: %p was given back twice, by two threads at once", ptr);
-    return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
+    weir__pool_tell_lost(self);
+    if (WEIR_UNLIKELY(!done))
+        return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
+    *out = ptr;
+    return WEIR_OK;
 }
 
 /* The cache that the thread used last, if it is the stream's; behind the gate. */

@@ -50,6 +50,10 @@ typedef struct weir__pool {
                                     with `miss` held */
     weir__depot depot;
     weir_resource_statistics counts; /* but what is in the seats' tallies */
+    weir__lost lost;             /* what was given up, and is not gathered yet */
+    weir__lost untold;           /* ... and nobody was told of yet */
+    atomic_bool has_untold;      /* also read without the lock */
+    bool counts_whole_grains;    /* out_bytes may be so much too large */
     bool closing;                /* the last unref was */
 
     /* Guards the list of seats; held while their gates are closed. Rank seats. */
@@ -163,6 +167,31 @@ bool weir__pool_meet_owner_locked(weir__request *request)
  * clock has no owner and none is spare, done if it is, else an aside one. */
 weir__mark weir__pool_owned_mark(weir__pool *pool, weir__mark mark)
     WEIR_REQUIRES(pool->lock);
+
+/* ---- pool_lost.c ---- */
+
+/* Something was given up, by who has taken the lock since; *lost is nothing then. */
+void weir__pool_note_lost_locked(weir__pool *pool, weir__lost *lost)
+    WEIR_REQUIRES(pool->lock);
+
+/* Takes a magazine out of the depot. False: it was not whole, and what it had of its
+ * own is in the heap. */
+bool weir__pool_take_whole_locked(weir__pool *pool, const weir__magazine *magazine,
+                                  weir__magazine *out) WEIR_REQUIRES(pool->lock);
+
+/* What is in a list of nobody's goes to the heap. With all gates closed, the caches and
+ * the depot empty, and no request with a magazine in its hands. */
+void weir__pool_gather_lost_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
+
+/* Tells of what was given back twice, where somebody met it. To be called without
+ * locks, outside of the gate. */
+void weir__pool_tell_lost_now(weir__pool *pool);
+static inline void weir__pool_tell_lost(weir__pool *pool)
+{
+    /* Relaxed: who is told is told under the lock. */
+    if (WEIR_UNLIKELY(atomic_load_explicit(&pool->has_untold, memory_order_relaxed)))
+        weir__pool_tell_lost_now(pool);
+}
 
 /* ---- pool_miss.c ---- */
 

@@ -60,6 +60,7 @@ static size_t pool_trim_sync(void *context, size_t keep_bytes)
     (void)weir__pool_flush_caches(self);
     size_t bytes = weir__pool_trim_sync(self, keep_bytes);
     weir__mutex_unlock(&self->miss);
+    weir__pool_tell_lost(self);
     /* A leaf keeps what it is given until somebody asks for it. */
     (void)weir_resource_trim_sync(self->upstream, keep_bytes);
     return bytes;

@@ -32,10 +32,10 @@ static bool take_magazine(const weir__request *request,
     do
         magazine = weir__depot_next(&self->depot, grains, magazine);
     while (magazine != NULL && !passes(request, magazine->mark));
-    if (magazine != NULL)
-        *out = weir__depot_take(&self->depot, magazine);
+    bool taken =
+        magazine != NULL && weir__pool_take_whole_locked(self, magazine, out);
     weir__mutex_unlock(&self->lock);
-    return magazine != NULL;
+    return taken;
 }
 
 /* The rest of a magazine, whose first block the request gets. False: the thread has no
@@ -69,7 +69,9 @@ static uint32_t serve_from(weir__request *request, const weir__magazine *magazin
         mark = weir__order_free_mark(self->order, request->stream, request->clock);
 
     weir__mutex_lock(&self->lock);
-    weir__block_list list = { .head = rest, .count = WEIR__MAGAZINE - 1 };
+    weir__block_list list = weir__magazine_blocks(magazine);
+    list.head = rest;
+    list.count--;
     if (!kept)
         weir__pool_settle_locked(self, &list, mark);
     weir__pool_mark_out_locked(request, block);
@@ -97,7 +99,7 @@ uint32_t weir__pool_take_magazine(weir__request *request)
             return serve_from(request, &magazine);
         weir__pool_bar(request, magazine.mark.clock, status);
         weir__mutex_lock(&self->lock);
-        weir__block_list list = { .head = magazine.head, .count = WEIR__MAGAZINE };
+        weir__block_list list = weir__magazine_blocks(&magazine);
         weir__pool_settle_locked(self, &list, magazine.mark);
         weir__mutex_unlock(&self->lock);
     }

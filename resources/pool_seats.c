@@ -93,6 +93,10 @@ static void fold_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
     }
     counts->out_bytes = (size_t)out;
     counts->out_blocks = (size_t)(counts->allocations - counts->deallocations);
+    if (self->counts_whole_grains && counts->out_blocks == 0) {
+        counts->out_bytes = 0; /* see pool_lost.c */
+        self->counts_whole_grains = false;
+    }
     weir__pool_note_peak_locked(self, before + peak);
     weir__pool_note_peak_locked(self, out);
 }
@@ -134,19 +138,27 @@ static void open_gates(weir__pool *self) WEIR_REQUIRES(self->seats_lock)
 void weir__pool_settle_locked(weir__pool *self, weir__block_list *list,
                               weir__mark mark)
 {
+    WEIR_ASSERT(list->count == 0 || list->holder_tag != 0, "a list says whose it is");
     uint32_t id = list->head;
     for (uint32_t i = 0; i < list->count; i++) {
-        uint32_t next = weir__link_of(weir__heap_block_of(&self->heap, id));
+        const weir__heap_block *block = weir__heap_block_of(&self->heap, id);
+        if (WEIR_UNLIKELY(weir__heap_low_tag(block) != list->holder_tag)) {
+            weir__lost lost = { 0 };
+            weir__lost_add(&lost, block, list->count - i);
+            weir__pool_note_lost_locked(self, &lost);
+            break;
+        }
+        uint32_t next = weir__link_of(block);
         weir__pool_release_locked(self, id, mark);
         id = next;
     }
-    *list = (weir__block_list){ 0 };
+    *list = (weir__block_list){ .holder_tag = list->holder_tag };
 }
 
 bool weir__cache_empty(weir__pool *self, weir__cache *cache)
 {
     weir__cache_spill_all(cache, &self->heap.view);
-    bool any = cache->spill.count > 0;
+    bool any = cache->spill.count > 0 || cache->lost.lists > 0;
     if (!any && cache->unclosed == 0)
         return false;
     /* Taken now, when all of it is free, and closed before others see it. */
@@ -155,6 +167,7 @@ bool weir__cache_empty(weir__pool *self, weir__cache *cache)
     cache->unclosed = 0;
     cache->bytes = 0;
     weir__mutex_lock(&self->lock);
+    weir__pool_note_lost_locked(self, &cache->lost);
     weir__pool_settle_locked(self, &cache->spill, mark);
     weir__mutex_unlock(&self->lock);
     return any;
@@ -191,12 +204,14 @@ static void seat_end_caches(weir__pool *self, weir__seat *seat)
     seat->last = NULL;
 }
 
+/* After the caches: what then is in a list is in none that there is. */
 static bool empty_depot(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
-    bool any = self->depot.count > 0;
+    bool any = self->depot.count > 0 || self->lost.lists > 0;
     while (self->depot.count > 0)
         weir__pool_drain_locked(self);
+    weir__pool_gather_lost_locked(self);
     weir__mutex_unlock(&self->lock);
     return any;
 }
@@ -257,6 +272,7 @@ void weir__pool_end_caches(weir__pool *self)
     }
     self->seats = NULL;
     weir__mutex_unlock(&self->seats_lock);
+    weir__pool_tell_lost(self);
     sweep_here();
 }
 
@@ -346,6 +362,7 @@ static void cache_add(weir__pool *self, weir__seat *seat, weir_stream stream)
     *cache = (weir__cache){ .stream = stream,
                             .alias = stream == WEIR_STREAM_LEGACY ? NULL : stream,
                             .holder_tag = weir__holder_tag(seat->number),
+                            .spill.holder_tag = weir__holder_tag(seat->number),
                             .clock = clock,
                             .counter = counter };
     for (uint32_t i = 0; i < WEIR__SMALL_BINS; i++)

@@ -383,6 +383,12 @@ static void spilt_is_anothers(scene *s) { is_anothers(s, 1); }
 static void full_is_anothers(scene *s)  { is_anothers(s, 2); }
 static void top_is_anothers(scene *s)   { is_anothers(s, LAST); }
 
+static void all_below_are_anothers(scene *s)
+{
+    for (uint32_t id = 2; id < LAST; id++)
+        is_anothers(s, id);
+}
+
 static void top_is_out(scene *s)
 {
     weir__heap_set_tag(s->bin->top, weir__heap_out_tag(200, 256));
@@ -413,10 +419,7 @@ static void top_is_below(scene *s)      { s->bin->top_id = 2; }
 static void address_is_off(scene *s)    { s->bin->ptr = (void *)records_base(2); }
 static void bytes_are_off(scene *s)     { s->cache.bytes -= WEIR__HEAP_GRAIN; }
 
-static void bin_is_nobodys(scene *s)
-{
-    s->bin->grains = 0;
-}
+static void bin_is_nobodys(scene *s)    { s->bin->grains = 0; }
 
 static void full_is_nobodys(scene *s)
 {
@@ -476,33 +479,53 @@ static void verify_stops_at_each_damage(void **state)
     }
 }
 
-static void damage_and_spill(void *argument)
+static void empty(scene *s) { weir__cache_spill_all(&s->cache, &s->heap.view); }
+
+static void claim_for_rival(scene *s)
 {
-    scene *s = argument;
-    s->damage(s);
-    weir__cache_spill_all(&s->cache, &s->heap.view);
+    uint32_t grains = s->bin->grains;
+    s->bin->grains = 3; /* as if it were a rival's: a small bin is not checked */
+    weir__bin *bin = weir__cache_claim(&s->cache, &s->heap.view, grains);
+    s->cache.bytes += 2 * WEIR__HEAP_GRAIN * s->cache.lost.blocks;
+    must(bin == s->bin && bin->count == 0 && bin->full == 0);
 }
 
-static void damage_and_claim(void *argument)
+static void give_up(scene *s)
 {
-    scene *s = argument;
-    s->damage(s);
-    s->bin->grains = 3; /* as if it were a rival's */
-    (void)weir__cache_claim(&s->cache, &s->heap.view, 1);
+    weir__cache_give_up(&s->cache, s->bin);
+    must(s->bin->count == 0 && s->bin->full != 0); /* which is another stack */
 }
 
 /* As two frees of one block on two threads leave it. */
-static void anothers_block_is_not_spilt(void **state)
+static void from_anothers_block_on_a_stack_is_given_up(void **state)
 {
     (void)state;
-    void (*const damages[])(scene *) = { top_is_anothers, full_is_anothers,
-                                         top_is_out };
-    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+    static const struct {
+        void (*damage)(scene *);
+        void (*act)(scene *);
+        uint32_t met, blocks, left; /* in the cache afterwards */
+    } all[] = {
+        { top_is_anothers, empty, LAST, 1, LAST - 1 },
+        { top_is_anothers, claim_for_rival, LAST, 1, LAST - 1 },
+        { top_is_anothers, give_up, LAST, 1, LAST - 1 },
+        { top_is_out, empty, LAST, 1, LAST - 1 },
+        { full_is_anothers, empty, 2, 1, LAST - 1 },
+        { full_is_anothers, claim_for_rival, 2, 1, LAST - 1 },
+        { all_below_are_anothers, empty, LAST - 1, WEIR__MAGAZINE, 2 },
+        { all_below_are_anothers, claim_for_rival, LAST - 1, WEIR__MAGAZINE, 2 },
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         scene s;
         scene_begin(&s);
-        s.damage = damages[i];
-        must_stop("was given back twice", damage_and_spill, &s);
-        must_stop("was given back twice", damage_and_claim, &s);
+        all[i].damage(&s);
+        all[i].act(&s);
+        must_equal(s.cache.lost.lists, 1);
+        must_equal(s.cache.lost.blocks, all[i].blocks);
+        must_equal(s.cache.lost.bytes, WEIR__HEAP_GRAIN);
+        must(s.cache.lost.ptr == (void *)records_base(all[i].met));
+        must_equal(s.cache.bytes, all[i].left * WEIR__HEAP_GRAIN);
+        must_equal(weir__cache_blocks(&s.cache), all[i].left);
+        weir__cache_verify(&s.cache, &s.heap.view);
         records_end(&s.heap);
     }
 }
@@ -568,7 +591,7 @@ int main(void)
         cmocka_unit_test(random_programs_are_as_arrays),
         cmocka_unit_test(every_size_has_its_bin),
         cmocka_unit_test(verify_stops_at_each_damage),
-        cmocka_unit_test(anothers_block_is_not_spilt),
+        cmocka_unit_test(from_anothers_block_on_a_stack_is_given_up),
         cmocka_unit_test(cache_is_found_by_its_stream),
     };
     return cmocka_run_group_tests_name("pool_cache", tests, NULL, NULL);
