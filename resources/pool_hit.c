@@ -6,15 +6,15 @@
  *     refill  under the pool's lock: what was spilt goes to the heap, then a magazine
  *             of the same stream from the depot, or the heap's best fit of what is the
  *             stream's or nobody's
- * What neither serves leaves the gate and goes the whole way, in pool.c. A plain hit is
- * written out once more, with no call in it: whatever it meets that is not plain leaves
- * the gate and begins again.
+ * What neither serves leaves the gate and goes the whole way, in pool.c. A plain hit
+ * has no call in it: whatever it meets that is not plain leaves the gate and begins
+ * again.
  *
  * A free is judged by the block's record alone, found without a lock (where it was when
  * the block went out, or by its address): its tag says that it is out, and what was
- * asked for. Whatever is not as it should be goes the slow way,
- * which looks again under the lock and knows what the matter is. Two frees of one block
- * on two threads at the same moment may both see it out: see pool_lost.c. */
+ * asked for. Whatever is not as it should be goes the slow way, which looks again under
+ * the lock and knows what the matter is. Two frees of one block on two threads at the
+ * same moment may both see it out: see pool_lost.c. */
 #include "pool_hit.h"
 
 #include "internal.h"
@@ -101,22 +101,21 @@ static inline void hand_out(weir__seat *seat, weir__cache *cache,
     tally_out(&seat->tally, bytes);
 }
 
-/* False: no bin has that size (so are all that are too large), or it is empty, or what
- * is on top is somebody else's. */
+/* False: no bin has that size (so are all that are too large), or it has none on top,
+ * or what is there is somebody else's. */
 static inline bool hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
                        size_t bytes, size_t alignment, void **out)
 {
     uint32_t grains = grains_of(bytes);
     weir__bin *bin = weir__cache_bin(cache, grains);
-    if (WEIR_UNLIKELY(bin->grains != grains ||
-                      !weir__bin_is_ready(bin, view_of(self)) ||
+    if (WEIR_UNLIKELY(bin->grains != grains || bin->count == 0 ||
                       weir__heap_low_tag(bin->top) != cache->holder_tag))
         return false;
-    *out = bin->ptr;
-    weir__heap_block *block = weir__bin_pop(bin, view_of(self));
-    hand_out(seat, cache, block, grains, bytes, alignment);
-    if (self->listens)
-        learn_dropped(self);
+    void *ptr = bin->ptr;
+    weir__recent *recent = weir__recent_of(cache, ptr);
+    *recent = (weir__recent){ ptr, bin->top_id, bin->top };
+    hand_out(seat, cache, weir__bin_pop(bin, view_of(self)), grains, bytes, alignment);
+    *out = ptr;
     return true;
 }
 
@@ -222,6 +221,8 @@ static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_
             block = weir__pool_take_own_locked(&request);
         if (block == 0 && magazine.head == 0)
             block = weir__pool_take_done_locked(&request);
+        if (block != 0)
+            *out = (void *)weir__heap_base(weir__heap_block_of(&self->heap, block));
         weir__heap_forget_promise(&self->heap);
     }
     weir__mutex_unlock(&self->lock);
@@ -236,16 +237,14 @@ static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_
     if (block == 0)
         return false;
     tally_out(&seat->tally, bytes);
-    *out = (void *)weir__heap_base(weir__heap_block_of(&self->heap, block));
     return true;
 }
 
 /* What a hit did not answer. *wanted is a stream that the thread frees on and has no
  * cache for: giving back cannot make one. */
-static WEIR_COLD bool answer_otherwise(weir__pool *self, weir__seat *seat,
-                                       weir__cache *cache, size_t bytes,
-                                       size_t alignment, void **out,
-                                       weir_stream *wanted)
+static WEIR_COLD bool miss_bin(weir__pool *self, weir__seat *seat, weir__cache *cache,
+                               size_t bytes, size_t alignment, void **out,
+                               weir_stream *wanted)
 {
     *wanted = seat->wanted;
     seat->wanted = NULL;
@@ -253,6 +252,20 @@ static WEIR_COLD bool answer_otherwise(weir__pool *self, weir__seat *seat,
     if (bin->grains == grains_of(bytes) && bin->count > 0)
         weir__cache_give_up(cache, bin);
     return refill(self, seat, cache, bytes, alignment, out);
+}
+
+/* Also from the second magazine, which becomes the first; and what the ledger has to
+ * hear. */
+static inline bool hit_or_miss_bin(weir__pool *self, weir__seat *seat,
+                                   weir__cache *cache, size_t bytes, size_t alignment,
+                                   void **out, weir_stream *wanted)
+{
+    (void)weir__bin_is_ready(weir__cache_bin(cache, grains_of(bytes)), view_of(self));
+    bool done = hit(self, seat, cache, bytes, alignment, out) ||
+                miss_bin(self, seat, cache, bytes, alignment, out, wanted);
+    if (done && self->listens)
+        learn_dropped(self);
+    return done;
 }
 
 /* All that is no plain hit. */
@@ -268,8 +281,7 @@ static WEIR_NOINLINE weir_status allocate_otherwise(weir__pool *self,
                     bytes <= self->gate_bytes && weir__gate_enter(&seat->gate))) {
         weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
         if (WEIR_LIKELY(cache != NULL))
-            done = hit(self, seat, cache, bytes, alignment, &ptr) ||
-                   answer_otherwise(self, seat, cache, bytes, alignment, &ptr, &wanted);
+            done = hit_or_miss_bin(self, seat, cache, bytes, alignment, &ptr, &wanted);
         weir__gate_leave(&seat->gate);
         if (WEIR_UNLIKELY(wanted != NULL))
             weir__pool_take_seat(self, wanted);
@@ -300,20 +312,10 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
         return allocate_otherwise(self, stream, bytes, alignment, out);
 
     weir__cache *cache = last_cache(seat, stream);
-    uint32_t grains = grains_of(bytes);
-    weir__bin *bin = cache != NULL ? weir__cache_bin(cache, grains) : NULL;
-    if (WEIR_UNLIKELY(bin == NULL || bin->grains != grains || bin->count == 0 ||
-                      weir__heap_low_tag(bin->top) != cache->holder_tag)) {
-        weir__gate_leave(&seat->gate);
-        return allocate_otherwise(self, stream, bytes, alignment, out);
-    }
-    void *ptr = bin->ptr;
-    weir__recent *recent = weir__recent_of(cache, ptr);
-    *recent = (weir__recent){ ptr, bin->top_id, bin->top };
-    hand_out(seat, cache, weir__bin_pop(bin, view_of(self)), grains, bytes, alignment);
+    bool done = cache != NULL && hit(self, seat, cache, bytes, alignment, out);
     weir__gate_leave(&seat->gate);
-    *out = ptr;
-    return WEIR_OK;
+    return WEIR_LIKELY(done) ? WEIR_OK
+                             : allocate_otherwise(self, stream, bytes, alignment, out);
 }
 
 /* ---- back ---- */

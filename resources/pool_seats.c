@@ -276,6 +276,15 @@ void weir__pool_end_caches(weir__pool *self)
     sweep_here();
 }
 
+/* Where a table has the stream's cache, or else room for it. */
+static uint32_t table_at(weir__cache *const *caches, uint32_t mask, weir_stream stream)
+{
+    uint32_t at = weir__stream_hash(stream) & mask;
+    while (caches[at] != NULL && caches[at]->stream != stream)
+        at = (at + 1) & mask;
+    return at;
+}
+
 /* Takes the cache at `at` out of the table, and puts those behind it where they are
  * found. */
 static void table_remove(weir__seat *seat, uint32_t at)
@@ -287,21 +296,18 @@ static void table_remove(weir__seat *seat, uint32_t at)
          i = (i + 1) & seat->mask) {
         weir__cache *cache = seat->caches[i];
         seat->caches[i] = NULL;
-        uint32_t to = weir__stream_hash(cache->stream) & seat->mask;
-        while (seat->caches[to] != NULL)
-            to = (to + 1) & seat->mask;
-        seat->caches[to] = cache;
+        seat->caches[table_at(seat->caches, seat->mask, cache->stream)] = cache;
     }
 }
 
 static void forget_stream(weir__pool *self, weir__seat *seat, weir_stream stream)
 {
-    weir__cache *cache = weir__cache_find(seat, stream);
+    if (seat->caches == NULL)
+        return;
+    uint32_t at = table_at(seat->caches, seat->mask, stream);
+    weir__cache *cache = seat->caches[at];
     if (cache == NULL)
         return;
-    uint32_t at = weir__stream_hash(stream) & seat->mask;
-    while (seat->caches[at] != cache)
-        at = (at + 1) & seat->mask;
     table_remove(seat, at);
     (void)weir__cache_empty(self, cache);
     cache_end(self, cache);
@@ -334,12 +340,9 @@ static bool table_grow(weir__seat *seat)
         return false;
     memset(caches, 0, count * sizeof(weir__cache *));
     for (uint32_t i = 0; i < old; i++) {
-        if (seat->caches[i] == NULL)
-            continue;
-        uint32_t to = weir__stream_hash(seat->caches[i]->stream) & (count - 1);
-        while (caches[to] != NULL)
-            to = (to + 1) & (count - 1);
-        caches[to] = seat->caches[i];
+        weir__cache *cache = seat->caches[i];
+        if (cache != NULL)
+            caches[table_at(caches, count - 1, cache->stream)] = cache;
     }
     weir__host_free(seat->caches);
     seat->caches = caches;
@@ -378,10 +381,7 @@ static void cache_add(weir__pool *self, weir__seat *seat, weir_stream stream)
         weir__host_free(cache);
         return;
     }
-    uint32_t at = weir__stream_hash(stream) & seat->mask;
-    while (seat->caches[at] != NULL)
-        at = (at + 1) & seat->mask;
-    seat->caches[at] = cache;
+    seat->caches[table_at(seat->caches, seat->mask, stream)] = cache;
     seat->cache_count++;
 }
 
