@@ -69,25 +69,36 @@ void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *
     weir__pool_learn_dropped_locked(request->pool);
 }
 
-uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
-                                    weir__mark front, weir__mark rest)
+/* A block that is OUT since just now, and the request's. */
+static uint32_t taken_locked(const weir__request *request, uint32_t id)
+    WEIR_REQUIRES(request->pool->lock)
 {
     weir__pool *self = request->pool;
     WEIR_ASSERT(weir__mutex_is_mine(&self->lock), "handing out changes the heap");
     WEIR_CHECK(!self->closing, "allocated after the last unref");
-
-    uint32_t id = weir__heap_hand_out(&self->heap, run, request->bytes,
-                                      request->alignment, front, rest);
     id = weir__heap_move_home(&self->heap, id, request->owner);
     weir__pool_mark_out_locked(request, weir__heap_block_of(&self->heap, id));
     return id;
 }
 
-static uint32_t take_best_locked(weir__request *request, const weir__heap_owner *owner)
+uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
+                                    weir__mark front, weir__mark rest)
+{
+    return taken_locked(request,
+                        weir__heap_hand_out(&request->pool->heap, run, request->bytes,
+                                            request->alignment, front, rest));
+}
+
+static uint32_t take_best_locked(weir__request *request, weir__heap_owner *owner)
     WEIR_REQUIRES(request->pool->lock)
 {
     weir__heap *heap = &request->pool->heap;
-    uint32_t block = weir__heap_best(heap, owner, request->bytes, request->alignment);
+    uint32_t block;
+    if (request->alignment <= WEIR__HEAP_GRAIN) {
+        block = weir__heap_take_best(heap, owner, request->bytes);
+        return block != 0 ? taken_locked(request, block) : 0;
+    }
+    block = weir__heap_best(heap, owner, request->bytes, request->alignment);
     if (block == 0)
         return 0;
     weir__mark mark = weir__heap_mark(heap, block);
@@ -103,7 +114,7 @@ uint32_t weir__pool_take_own_locked(weir__request *request)
 
 uint32_t weir__pool_take_done_locked(weir__request *request)
 {
-    const weir__heap_owner *done =
+    weir__heap_owner *done =
         weir__heap_owner_at(&request->pool->heap, WEIR__OWNER_DONE);
     uint32_t block = weir__heap_best(&request->pool->heap, done, request->bytes,
                                      request->alignment);

@@ -442,20 +442,18 @@ static bool sync_unless_captured(void *context, weir__mark mark)
            sync(context, mark);
 }
 
-/* What was returned without a record is found from now on, if there is host memory for
- * one. */
-static void settle_returned(weir__pool *self)
+void weir__pool_settle_returned_locked(weir__pool *self)
 {
-    weir__mutex_lock(&self->lock);
     if (self->heap.returned_blocks > 0 && weir__heap_promise(&self->heap))
         weir__heap_forget_promise(&self->heap);
-    weir__mutex_unlock(&self->lock);
 }
 
 size_t weir__pool_trim_sync(weir__pool *self, size_t keep_bytes)
 {
     size_t given = 0;
-    settle_returned(self);
+    weir__mutex_lock(&self->lock);
+    weir__pool_settle_returned_locked(self);
+    weir__mutex_unlock(&self->lock);
     while (self->held_bytes > keep_bytes && !weir__device_is_lost(self->device)) {
         weir__chunk *chunk = take_chunk(self, sync_unless_captured, self);
         if (chunk == NULL)

@@ -275,6 +275,9 @@ weir_status weir__pool_grow(weir__request *request, uint32_t *out);
  * that the stream may take as a whole; asks for what is not known. True if there
  * were any. */
 bool weir__pool_flush(weir__request *request);
+/* What was returned without a record is found from now on, if there is host memory for
+ * one. */
+void weir__pool_settle_returned_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 /* Gives free chunks upstream until no more than `keep_bytes` is held, waiting on the
  * host; returns how many bytes went. */
 size_t weir__pool_trim_sync(weir__pool *pool, size_t keep_bytes);

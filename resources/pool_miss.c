@@ -433,6 +433,7 @@ static uint32_t look_around(weir__request *request)
     self->missed_at = self->releases;
     settle_limbo_locked(self);
     gather_done_locked(self);
+    weir__pool_settle_returned_locked(self);
     uint32_t block = weir__pool_take_own_locked(request);
     if (block == 0)
         block = take_known_locked(request);

@@ -10,12 +10,12 @@
  *   - Every block begins at a multiple of 256, and so does what follows it.
  *   - Two free neighbours never have the same clock: they are merged at once, under the
  *     later mark. Neighbours of different clocks stay apart until a request takes both.
- *   - Every clock that free memory waits for has an owner, with counts, and bitmaps of
- *     the bins in which it has something. A bin is a search tree of the free blocks of
- *     about one size, sorted by (owner, bytes, address). So the best fit of a clock is
- *     a lower bound in the request's own bin, or the first in the next that has any.
- *   - Every block is in the map by address, and so is the END of every chunk: that is
- *     how the neighbour behind is found. The one in front stands in the record.
+ *   - Every clock that free memory waits for has an owner, with counts and with bins of
+ *     its own. Up to 1 MiB each size has a bin, above that sizes that are near each
+ *     other share one. A bin is a search tree, by bytes and address. So the best fit of
+ *     a clock is the lowest in the request's own bin, or in the next that has any.
+ *   - Every block is in the map by address. Its neighbours stand in the record; behind
+ *     the last of a chunk is the chunk's END.
  *
  * Giving back never needs memory: a merge only frees records, and for what merges with
  * nothing some are kept. Should these be used up the block is RETURNED: free, but not
@@ -33,14 +33,26 @@
 #include "stream_order.h"
 
 /* The most records that one request uses. Blocks: a fresh chunk, its end, what is cut
- * off in front, and behind. Free records: for the last two, or three if what is fresh
- * is released as it is. */
+ * off in front, and behind. Free records, and rows for them: for the last two, or three
+ * if what is fresh is released as it is. */
 #define WEIR__HEAP_PROMISE      4u
 #define WEIR__HEAP_PROMISE_FREE 3u
 
-/* Word 0 of the bins has blocks below 64 grains, one bin each size; each word from
- * there on has one doubling, in 64 steps. */
-#define WEIR__BIN_WORDS 27u
+/* Bins are in rows of 64. Blocks of up to 2^EXACT_BITS grains have one for each size;
+ * each doubling from there on has one row. */
+#ifdef WEIR_TESTING /* small, so that what is rare happens */
+#define WEIR__EXACT_BITS 7u
+#else
+#define WEIR__EXACT_BITS 12u
+#endif
+#define WEIR__EXACT_ROWS (1u << (WEIR__EXACT_BITS - 6))
+#define WEIR__BIN_ROWS   (WEIR__EXACT_ROWS + 32u - WEIR__EXACT_BITS)
+
+typedef struct weir__heap_row {
+    uint64_t bits;        /* which of the bins have something */
+    uint32_t roots[64];   /* of these: records */
+    struct weir__heap_row *next_spare;
+} weir__heap_row;
 
 /* Who free memory belongs to: a clock. Those of clock 0 and of WEIR__CLOCK_ASIDE are
  * always there; another goes when nothing names it any more. */
@@ -57,8 +69,8 @@ typedef struct weir__heap_owner {
     bool is_reserved;     /* the caller's; false when it is made */
     bool is_spare;
     bool is_named;        /* for a sweep */
-    uint32_t summary;     /* a bit for each word that is not 0 */
-    uint64_t bins[WEIR__BIN_WORDS];
+    uint64_t summary[2];  /* a bit for each row that there is */
+    weir__heap_row *rows[WEIR__BIN_ROWS]; /* those that have something */
 } weir__heap_owner;
 
 #define WEIR__OWNER_DONE  0u
@@ -85,16 +97,17 @@ typedef struct weir__heap_free {
     uint32_t below[2];    /* FREE: records in the bin, left and right. LIMBO: blocks in
                              the list, before and after. Spare: the first is the next */
     uint64_t number;      /* with the owner's clock the mark */
-    uint64_t key;         /* owner 24; FREE: and grains 32, upper bits of the base 8 */
-    uint32_t low;         /* FREE: as the block's */
+    uint64_t key;         /* owner 24; FREE: and the base in grains 40 */
+    uint32_t block;       /* FREE: whose it is */
     uint32_t more;        /* LIMBO, HELD: a further record, whose mark counts as well.
-                             FREE: its priority in the bin */
+                             FREE: the block's grains */
 } weir__heap_free;
 
 typedef struct weir__heap_array weir__heap_array;
 typedef struct weir__heap_slab weir__heap_slab;
 typedef struct weir__heap_tables weir__heap_tables;
 typedef struct weir__heap_segments weir__heap_segments;
+typedef struct weir__heap_rows weir__heap_rows;
 
 typedef struct weir__heap {
     weir__heap_view view;
@@ -110,6 +123,10 @@ typedef struct weir__heap {
     weir__heap_free **free_slabs;
     uint32_t free_slab_count, free_slab_room;
     uint32_t free_spares, free_spare_count;
+
+    weir__heap_rows *rows;           /* all that were made */
+    weir__heap_row *row_spares;
+    uint32_t row_count, row_spare_count;
 
     weir__heap_owner **owners;       /* by slot */
     uint32_t owner_count, owner_room;
@@ -140,7 +157,6 @@ typedef struct weir__heap {
     size_t free_blocks;              /* FREE, in the bins */
     size_t limbo_blocks;
     size_t returned_blocks;
-    uint32_t bins[WEIR__BIN_WORDS * 64]; /* roots */
 } weir__heap;
 
 /* False: no host memory, and there is nothing to close. */
@@ -287,6 +303,11 @@ void weir__heap_hold(weir__heap *heap, uint32_t block);
  * clock; or LIMBO, if it has more marks. Without a record for it: RETURNED. Returns
  * what it is part of now. weir__heap_can_release has said that it can be. */
 uint32_t weir__heap_release(weir__heap *heap, uint32_t block, weir__mark mark);
+
+/* Hands out the best fit of an owner for `bytes` bytes, as weir__heap_best,
+ * weir__heap_hold and weir__heap_hand_out would; what is left keeps its mark. Needs the
+ * promise. 0: there is none. */
+uint32_t weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner, size_t bytes);
 
 /* Cuts `bytes` bytes at a multiple of `alignment` out of a run of HELD blocks, as
  * low as they fit. What is left in front and behind becomes FREE behind its mark, whose

@@ -1,111 +1,155 @@
-/* heap_bins.c - free blocks by size: a bin for each size, or for sizes that are near
- * each other, and bitmaps of which owner has something in which.
+/* heap_bins.c - free blocks by owner and size: a bin for each size, or for sizes that
+ * are near each other, and bitmaps of which bins have something.
  *
- * A bin is a treap of free records: a search tree by (owner, grains, address) that is a
- * heap by priority, where the priority is a hash of the address, kept in `more`. So it
- * is as deep as a random tree whatever the order of the requests, without a random
- * number and without anything to rebalance. */
+ * An owner has rows of bins for the sizes of which it has anything; the others are
+ * spare. A bin is a treap of free records: a search tree by (grains, address) that is a
+ * heap by priority, where the priority is a hash of the record's id. So it is as deep
+ * as a random tree whatever the order of the requests, without a random number and
+ * without anything to rebalance. */
 #include "heap_internal.h"
+
+#include <string.h>
 
 #include "internal.h"
 
-static inline bool comes_before(const weir__heap_free *record, uint64_t key,
-                                uint32_t low)
+static inline bool comes_before(const weir__heap_free *record, uint32_t grains,
+                                uint64_t key)
 {
-    if (WEIR_LIKELY(record->key == key)) /* in a bin of one size, by one owner */
-        return record->low < low;
-    return record->key < key;
+    if (WEIR_LIKELY(record->more == grains)) /* in a bin of one size */
+        return record->key < key;
+    return record->more < grains;
 }
 
-/* Where the search for a key goes on: this side of the record, or behind it. */
-static inline uint32_t *step_from(weir__heap_free *record, uint64_t key, uint32_t low)
+static inline uint32_t priority_of(uint32_t id)
 {
-    return &record->below[comes_before(record, key, low)];
+    id *= UINT32_C(0x9e3779b1);
+    return (id ^ id >> 16) * UINT32_C(0x85ebca6b);
 }
 
-/* The least that a record of so many grains has. */
-static inline uint64_t key_from(uint32_t owner, uint32_t grains)
+/* Where the search goes on: this side of the record, or behind it. */
+static inline uint32_t *step_from(weir__heap_free *record, uint32_t grains,
+                                  uint64_t key)
 {
-    return (uint64_t)owner << WEIR__KEY_OWNER_SHIFT |
-           (uint64_t)grains << WEIR__KEY_GRAINS_SHIFT;
+    return &record->below[comes_before(record, grains, key)];
 }
 
-static inline uint32_t grains_of(const weir__heap_free *record)
+/* The least that a record of an owner's has. */
+static inline uint64_t key_from(const weir__heap_owner *owner)
 {
-    return (uint32_t)(record->key >> WEIR__KEY_GRAINS_SHIFT);
+    return (uint64_t)owner->slot << WEIR__KEY_OWNER_SHIFT;
 }
 
-static inline weir__heap_bin bin_of(const weir__heap_free *record)
+static inline bool has_bin(const weir__heap_owner *owner, weir__heap_bin bin)
 {
-    return weir__heap_bin_of(grains_of(record));
+    const weir__heap_row *row = owner->rows[bin.row];
+    return row != NULL && (row->bits >> bin.bit & 1) != 0;
 }
 
-static inline uint32_t root_in(const weir__heap *heap, weir__heap_bin bin)
-{
-    return heap->bins[bin.word * 64 + bin.bit];
-}
-
-static inline uint32_t *root_of(weir__heap *heap, weir__heap_bin bin)
-{
-    return &heap->bins[bin.word * 64 + bin.bit];
-}
-
-static inline bool is_of(const weir__heap *heap, uint32_t id, uint32_t slot)
-{
-    return id != 0 && weir__heap_slot_of(weir__heap_free_at(heap, id)) == slot;
-}
-
-/* The first record of a bin that does not come before a key, or 0. */
-static inline uint32_t bin_from(const weir__heap *heap, weir__heap_bin bin,
-                                uint64_t key, uint32_t low)
+/* The first record of a tree that does not come before a key, or 0. */
+static uint32_t tree_from(const weir__heap *heap, uint32_t root, uint32_t grains,
+                          uint64_t key)
 {
     uint32_t found = 0;
-    for (uint32_t at = root_in(heap, bin); at != 0;) {
+    for (uint32_t at = root; at != 0;) {
         const weir__heap_free *record = weir__heap_free_at(heap, at);
-        bool is_before = comes_before(record, key, low);
+        bool is_before = comes_before(record, grains, key);
         found = is_before ? found : at;
         at = record->below[is_before];
     }
     return found;
 }
 
-/* The same, if it is of that owner. */
-static uint32_t own_from(const weir__heap *heap, weir__heap_bin bin, uint32_t owner,
-                         uint64_t key, uint32_t low)
+static inline uint32_t tree_first(const weir__heap *heap, uint32_t root)
 {
-    uint32_t id = bin_from(heap, bin, key, low);
-    return is_of(heap, id, owner) ? id : 0;
+    uint32_t left;
+    while ((left = weir__heap_free_at(heap, root)->below[0]) != 0)
+        root = left;
+    return root;
+}
+
+/* ---- rows ---- */
+
+struct weir__heap_rows {
+    weir__heap_rows *next;
+    weir__heap_row rows[WEIR__ROWS_MADE];
+};
+
+static void row_give_back(weir__heap *heap, weir__heap_row *row)
+{
+    row->next_spare = heap->row_spares;
+    heap->row_spares = row;
+    heap->row_spare_count++;
+}
+
+/* What is spare is all 0. */
+static weir__heap_row *row_take(weir__heap *heap)
+{
+    weir__heap_row *row = heap->row_spares;
+    WEIR_CHECK(row != NULL, "who puts something into a bin has asked for a row");
+    heap->row_spares = row->next_spare;
+    heap->row_spare_count--;
+    return row;
+}
+
+bool weir__heap_rows_stock(weir__heap *heap, size_t wanted)
+{
+    while (heap->row_spare_count < wanted) {
+        weir__heap_rows *made = weir__host_alloc(sizeof *made);
+        if (made == NULL)
+            return false;
+        memset(made, 0, sizeof *made);
+        made->next = heap->rows;
+        heap->rows = made;
+        for (uint32_t i = WEIR__ROWS_MADE; i-- > 0;)
+            row_give_back(heap, &made->rows[i]);
+        heap->row_count += WEIR__ROWS_MADE;
+    }
+    return true;
+}
+
+void weir__heap_rows_close(weir__heap *heap)
+{
+    while (heap->rows != NULL) {
+        weir__heap_rows *rows = heap->rows;
+        heap->rows = rows->next;
+        weir__host_free(rows);
+    }
+}
+
+size_t weir__heap_rows_bytes(const weir__heap *heap)
+{
+    return heap->row_count / WEIR__ROWS_MADE * sizeof(weir__heap_rows);
 }
 
 /* ---- changing ---- */
 
-void weir__heap_bins_insert(weir__heap *heap, const weir__heap_block *block)
+static inline weir__heap_row *row_of(weir__heap *heap, weir__heap_owner *owner,
+                                     uint32_t number)
 {
-    uint32_t id = weir__heap_link(block);
+    weir__heap_row *row = owner->rows[number];
+    if (WEIR_LIKELY(row != NULL))
+        return row;
+    row = row_take(heap);
+    owner->rows[number] = row;
+    owner->summary[number / 64] |= UINT64_C(1) << number % 64;
+    return row;
+}
+
+/* Puts a record where its priority wants it; what stood there is split by the key into
+ * what goes left and what goes right. */
+static void tree_insert(const weir__heap *heap, uint32_t *link, uint32_t id)
+{
     weir__heap_free *record = weir__heap_free_at(heap, id);
-    uint64_t grain = (uint64_t)weir__heap_base(block) >> WEIR__HEAP_GRAIN_BITS;
-    uint32_t slot = weir__heap_slot_of(record), grains = weir__heap_grains(block);
-    uint64_t key = key_from(slot, grains) | grain >> 32;
-    uint32_t low = (uint32_t)grain, priority = (uint32_t)weir__heap_hash(grain);
-    weir__heap_bin bin = weir__heap_bin_of(grains);
-    record->key = key;
-    record->low = low;
-    record->more = priority;
+    uint32_t grains = record->more, priority = priority_of(id), rest;
+    uint64_t key = record->key;
+    while ((rest = *link) != 0 && priority_of(rest) >= priority)
+        link = step_from(weir__heap_free_at(heap, rest), grains, key);
 
-    uint32_t *link = root_of(heap, bin), rest;
-    while ((rest = *link) != 0) {
-        weir__heap_free *its = weir__heap_free_at(heap, rest);
-        if (its->more < priority)
-            break;
-        link = step_from(its, key, low);
-    }
-
-    /* What stood here is split by the key into what goes left and what goes right. */
     uint32_t *left = &record->below[0], *right = &record->below[1];
     *link = id;
     while (rest != 0) {
         weir__heap_free *its = weir__heap_free_at(heap, rest);
-        if (comes_before(its, key, low)) {
+        if (comes_before(its, grains, key)) {
             *left = rest;
             left = &its->below[1];
             rest = *left;
@@ -116,10 +160,29 @@ void weir__heap_bins_insert(weir__heap *heap, const weir__heap_block *block)
         }
     }
     *left = *right = 0;
-    weir__heap_owner *owner = heap->owners[slot];
-    owner->bins[bin.word] |= UINT64_C(1) << bin.bit;
-    owner->summary |= UINT32_C(1) << bin.word;
-    weir__heap_owner_gains(heap, owner, weir__heap_bytes(block));
+}
+
+void weir__heap_bins_insert(weir__heap *heap, weir__heap_owner *owner, uint32_t id,
+                            weir__heap_block *block, uint32_t record)
+{
+    weir__heap_free *its = weir__heap_free_at(heap, record);
+    uint32_t grains = weir__heap_grains(block);
+    weir__heap_bin bin = weir__heap_bin_of(grains);
+    its->key = key_from(owner) | weir__heap_grain(block);
+    its->block = id;
+    its->more = grains;
+    weir__heap_set_link(block, record);
+    weir__heap_set_tag(block, weir__heap_free_tag(owner->slot));
+
+    weir__heap_row *row = row_of(heap, owner, bin.row);
+    uint32_t *root = &row->roots[bin.bit];
+    if (*root == 0) {
+        *root = record;
+        its->below[0] = its->below[1] = 0;
+        row->bits |= UINT64_C(1) << bin.bit;
+    } else {
+        tree_insert(heap, root, record);
+    }
 }
 
 /* Two subtrees, all of the first before all of the second, become one. */
@@ -127,105 +190,93 @@ static inline void zip(const weir__heap *heap, uint32_t *link, uint32_t left,
                        uint32_t right)
 {
     while (left != 0 && right != 0) {
-        weir__heap_free *a = weir__heap_free_at(heap, left);
-        weir__heap_free *b = weir__heap_free_at(heap, right);
-        if (a->more >= b->more) {
+        if (priority_of(left) >= priority_of(right)) {
             *link = left;
-            link = &a->below[1];
+            link = &weir__heap_free_at(heap, left)->below[1];
             left = *link;
         } else {
             *link = right;
-            link = &b->below[0];
+            link = &weir__heap_free_at(heap, right)->below[0];
             right = *link;
         }
     }
     *link = left != 0 ? left : right;
 }
 
-/* Whether a bin has no record of an owner's, after one was removed that had
- * `above` above it and those below it. */
-static bool has_none(const weir__heap *heap, weir__heap_bin bin, uint32_t slot,
-                     uint32_t above, const uint32_t below[2])
+void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *owner, uint32_t record)
 {
-    if ((above | below[0] | below[1]) == 0)
-        return true;
-    if (is_of(heap, above, slot) || is_of(heap, below[0], slot) ||
-        is_of(heap, below[1], slot))
-        return false;
-    return own_from(heap, bin, slot, key_from(slot, 0), 0) == 0;
-}
-
-void weir__heap_bins_remove(weir__heap *heap, const weir__heap_block *block)
-{
-    uint32_t id = weir__heap_link(block), above = 0;
-    weir__heap_free *record = weir__heap_free_at(heap, id);
-    uint64_t key = record->key;
-    uint32_t low = record->low, slot = weir__heap_slot_of(record);
-    weir__heap_bin bin = bin_of(record);
-
-    weir__heap_owner *owner = heap->owners[slot];
-    uint32_t *link = root_of(heap, bin);
-    for (uint32_t at; (at = *link) != id; above = at) {
+    weir__heap_free *its = weir__heap_free_at(heap, record);
+    uint32_t grains = its->more;
+    weir__heap_bin bin = weir__heap_bin_of(grains);
+    weir__heap_row *row = owner->rows[bin.row];
+    uint32_t *link = &row->roots[bin.bit];
+    for (uint32_t at; (at = *link) != record;) {
         WEIR_CHECK(at != 0, "a free block is in its bin");
-        link = step_from(weir__heap_free_at(heap, at), key, low);
+        link = step_from(weir__heap_free_at(heap, at), grains, its->key);
     }
-    zip(heap, link, record->below[0], record->below[1]);
-    record->more = 0;
-    weir__heap_set_slot(record, slot);
+    if (its->below[0] != 0 && its->below[1] != 0)
+        zip(heap, link, its->below[0], its->below[1]);
+    else
+        *link = its->below[0] | its->below[1];
+    its->more = 0;
 
-    if (has_none(heap, bin, slot, above, record->below)) {
-        owner->bins[bin.word] &= ~(UINT64_C(1) << bin.bit);
-        if (owner->bins[bin.word] == 0)
-            owner->summary &= ~(UINT32_C(1) << bin.word);
+    if (row->roots[bin.bit] == 0) {
+        row->bits &= ~(UINT64_C(1) << bin.bit);
+        if (row->bits == 0) {
+            owner->rows[bin.row] = NULL;
+            owner->summary[bin.row / 64] &= ~(UINT64_C(1) << bin.row % 64);
+            row_give_back(heap, row);
+        }
     }
-    weir__heap_owner_loses(heap, owner, weir__heap_bytes(block));
 }
 
 /* ---- looking ---- */
 
-/* The owner's next bin after `bin` that has anything; false: there is none. */
-static bool next_bin(const weir__heap_owner *owner, weir__heap_bin *bin)
+/* The owner's next bin after `bin` that has anything; 0: there is none. Else its
+ * root. */
+static inline uint32_t next_root(const weir__heap_owner *owner, weir__heap_bin bin)
 {
-    uint64_t bits = owner->bins[bin->word] & (~UINT64_C(1) << bin->bit);
+    const weir__heap_row *row = owner->rows[bin.row];
+    uint64_t bits = row != NULL ? row->bits & (~UINT64_C(1) << bin.bit) : 0;
     if (bits == 0) {
-        uint32_t words = owner->summary & (~UINT32_C(1) << bin->word);
-        if (words == 0)
-            return false;
-        bin->word = (uint32_t)__builtin_ctz(words);
-        bits = owner->bins[bin->word];
+        uint32_t word = bin.row / 64;
+        uint64_t rows = owner->summary[word] & (~UINT64_C(1) << bin.row % 64);
+        if (rows == 0 && word == 0)
+            rows = owner->summary[word = 1];
+        if (rows == 0)
+            return 0;
+        row = owner->rows[word * 64 + (uint32_t)__builtin_ctzll(rows)];
+        bits = row->bits;
     }
-    bin->bit = (uint32_t)__builtin_ctzll(bits);
-    return true;
+    return row->roots[__builtin_ctzll(bits)];
 }
 
-/* The owner's first record from a key on, which has so many grains, or in a bin of
- * more. */
-static uint32_t first_from(const weir__heap *heap, const weir__heap_owner *owner,
-                           uint32_t grains, uint64_t key, uint32_t low)
+/* The owner's first record of so many grains or more, and not before a key. */
+static inline uint32_t first_from(const weir__heap *heap, const weir__heap_owner *owner,
+                                  uint32_t grains, uint64_t key)
 {
     weir__heap_bin bin = weir__heap_bin_of(grains);
-    if (owner->bins[bin.word] >> bin.bit & 1) {
-        uint32_t id = bin_from(heap, bin, key, low);
-        if (is_of(heap, id, owner->slot))
+    if (has_bin(owner, bin)) {
+        uint32_t id =
+            tree_from(heap, owner->rows[bin.row]->roots[bin.bit], grains, key);
+        if (id != 0)
             return id;
     }
-    return next_bin(owner, &bin) ? bin_from(heap, bin, key_from(owner->slot, 0), 0) : 0;
+    uint32_t root = next_root(owner, bin);
+    return root != 0 ? tree_first(heap, root) : 0;
 }
 
-/* Where the record right behind another would be. */
-static uint32_t first_after(const weir__heap *heap, const weir__heap_owner *owner,
-                            const weir__heap_free *record)
+uint32_t weir__heap_bins_best(const weir__heap *heap, const weir__heap_owner *owner,
+                              uint32_t grains)
 {
-    uint32_t low = record->low + 1;
-    return first_from(heap, owner, grains_of(record), record->key + (low == 0), low);
+    return first_from(heap, owner, grains, key_from(owner));
 }
 
 static bool fits(const weir__heap_free *record, size_t bytes, size_t alignment)
 {
-    uint64_t high = record->key & ((1u << WEIR__KEY_GRAINS_SHIFT) - 1);
-    uint64_t base = (high << 32 | record->low) << WEIR__HEAP_GRAIN_BITS;
-    size_t gap = (size_t)(0 - base) & (alignment - 1);
-    size_t room = (size_t)grains_of(record) << WEIR__HEAP_GRAIN_BITS;
+    const uint64_t grain = record->key & ((UINT64_C(1) << WEIR__KEY_OWNER_SHIFT) - 1);
+    size_t gap = (size_t)(0 - (grain << WEIR__HEAP_GRAIN_BITS)) & (alignment - 1);
+    size_t room = (size_t)record->more << WEIR__HEAP_GRAIN_BITS;
     return room >= bytes && room - bytes >= gap;
 }
 
@@ -235,76 +286,70 @@ uint32_t weir__heap_best(const weir__heap *heap, const weir__heap_owner *owner,
     if (bytes > WEIR__CHUNK_MOST)
         return 0;
     uint32_t grains = (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS);
-    uint32_t id = first_from(heap, owner, grains, key_from(owner->slot, grains), 0);
-    while (id != 0 && alignment > WEIR__HEAP_GRAIN) {
+    uint32_t id = weir__heap_bins_best(heap, owner, grains);
+    while (id != 0) {
         const weir__heap_free *record = weir__heap_free_at(heap, id);
-        if (fits(record, bytes, alignment))
-            break;
-        id = first_after(heap, owner, record);
+        if (alignment <= WEIR__HEAP_GRAIN || fits(record, bytes, alignment))
+            return record->block;
+        id = first_from(heap, owner, record->more, record->key + 1);
     }
-    return id != 0 ? weir__heap_map_free(heap, id) : 0;
+    return 0;
 }
 
 /* ---- verify ---- */
 
-/* Goes through a bin, which is in order and not deeper than a hash of addresses makes
- * it, and adds up each owner's. */
-static size_t bin_verify(const weir__heap *heap, weir__heap_bin bin)
+/* What is in a bin: in order, of the right size, no deeper than chance makes it. */
+static void bin_verify(const weir__heap *heap, const weir__heap_owner *owner,
+                       weir__heap_bin bin, size_t *blocks, size_t *bytes)
 {
-    size_t count = 0;
+    uint32_t root = owner->rows[bin.row]->roots[bin.bit], grains = 0;
     uint64_t key = 0;
-    uint32_t id, low = 0;
-    while ((id = bin_from(heap, bin, key, low)) != 0) {
+    for (uint32_t id; (id = tree_from(heap, root, grains, key)) != 0;) {
         const weir__heap_free *record = weir__heap_free_at(heap, id);
-        const weir__heap_block *block =
-            weir__heap_block_of(heap, weir__heap_map_free(heap, id));
-        weir__heap_bin right = bin_of(record);
-        const weir__heap_owner *owner = heap->owners[weir__heap_slot_of(record)];
-        WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_FREE &&
+        const weir__heap_block *block = weir__heap_block_of(heap, record->block);
+        weir__heap_bin right = weir__heap_bin_of(record->more);
+        grains = record->more;
+        WEIR_CHECK(weir__heap_low_tag(block) == weir__heap_free_tag(owner->slot) &&
                        weir__heap_link(block) == id &&
-                       weir__heap_grains(block) == grains_of(record),
-                   "only what is free is in the bins, under its size");
-        WEIR_CHECK(right.word == bin.word && right.bit == bin.bit,
+                       weir__heap_grains(block) == grains &&
+                       record->key == (key_from(owner) | weir__heap_grain(block)),
+                   "only what is free is in the bins, under its owner and size");
+        WEIR_CHECK(right.row == bin.row && right.bit == bin.bit,
                    "a block is in the bin of its size");
-        WEIR_CHECK(!owner->is_spare && (owner->bins[bin.word] >> bin.bit & 1),
-                   "an owner knows in which bins it has something");
         for (size_t i = 0; i < 2; i++) {
             uint32_t at = record->below[i] ? record->below[i] : id;
-            WEIR_CHECK(weir__heap_free_at(heap, at)->more <= record->more,
+            WEIR_CHECK(priority_of(at) <= priority_of(id),
                        "a bin is a heap by priority");
         }
-        low = record->low + 1;
-        key = record->key + (low == 0);
-        count++;
+        WEIR_CHECK(record->number <= owner->latest, "an owner knows its latest mark");
+        key = record->key + 1;
+        ++*blocks;
+        *bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
     }
-    return count;
 }
 
-static void owner_verify(const weir__heap *heap, const weir__heap_owner *owner)
+/* Adds to *rows how many it has. */
+static void owner_verify(const weir__heap *heap, const weir__heap_owner *owner,
+                         size_t *rows)
 {
     size_t blocks = 0, bytes = 0;
-    uint32_t summary = 0;
-    for (uint32_t word = 0; word < WEIR__BIN_WORDS; word++) {
-        for (uint64_t bits = owner->bins[word]; bits != 0; bits &= bits - 1) {
-            weir__heap_bin bin = { word, (uint32_t)__builtin_ctzll(bits) };
-            uint64_t key = key_from(owner->slot, 0);
-            uint32_t low = 0, id = own_from(heap, bin, owner->slot, key, low);
-            WEIR_CHECK(id != 0, "an owner knows in which bins it has nothing");
-            while (id != 0) {
-                const weir__heap_free *record = weir__heap_free_at(heap, id);
-                WEIR_CHECK(record->number <= owner->latest,
-                           "an owner knows its latest mark");
-                blocks++;
-                bytes += (size_t)grains_of(record) << WEIR__HEAP_GRAIN_BITS;
-                low = record->low + 1;
-                key = record->key + (low == 0);
-                id = own_from(heap, bin, owner->slot, key, low);
-            }
+    for (uint32_t number = 0; number < WEIR__BIN_ROWS; number++) {
+        const weir__heap_row *row = owner->rows[number];
+        WEIR_CHECK((owner->summary[number / 64] >> number % 64 & 1) == (row != NULL),
+                   "an owner knows what rows it has");
+        if (row == NULL)
+            continue;
+        WEIR_CHECK(row->bits != 0, "an owner has no row of nothing");
+        ++*rows;
+        for (uint32_t bit = 0; bit < 64; bit++) {
+            WEIR_CHECK((row->bits >> bit & 1) == (row->roots[bit] != 0),
+                       "a row knows which of its bins have something");
+            if (row->roots[bit] != 0)
+                bin_verify(heap, owner, (weir__heap_bin){ number, bit }, &blocks,
+                           &bytes);
         }
-        summary |= (uint32_t)(owner->bins[word] != 0) << word;
     }
-    WEIR_CHECK(blocks == owner->free_blocks && bytes == owner->free_bytes &&
-                   summary == owner->summary,
+    WEIR_CHECK(blocks == owner->free_blocks && bytes == owner->free_bytes,
                "an owner counts what it has");
     WEIR_CHECK((heap->owning[owner->slot / 64] >> owner->slot % 64 & 1) == (blocks > 0),
                "who has free blocks is marked");
@@ -312,21 +357,19 @@ static void owner_verify(const weir__heap *heap, const weir__heap_owner *owner)
 
 void weir__heap_bins_verify(const weir__heap *heap)
 {
-    size_t count = 0, owning = 0;
-    for (uint32_t word = 0; word < WEIR__BIN_WORDS; word++) {
-        for (uint32_t bit = 0; bit < 64; bit++) {
-            if (heap->bins[word * 64 + bit] != 0)
-                count += bin_verify(heap, (weir__heap_bin){ word, bit });
-        }
-    }
-    WEIR_CHECK(count == heap->free_blocks, "the bins have all that is free, once");
+    size_t count = 0, owning = 0, rows = 0, spares = 0;
     for (uint32_t slot = 0; slot < heap->owner_count; slot++) {
         const weir__heap_owner *owner = heap->owners[slot];
         WEIR_CHECK(!owner->is_spare || owner->free_blocks == 0,
                    "a spare owner has nothing");
-        if (!owner->is_spare)
-            owner_verify(heap, owner);
+        owner_verify(heap, owner, &rows);
+        count += owner->free_blocks;
         owning += owner->free_blocks > 0;
     }
+    for (const weir__heap_row *row = heap->row_spares; row; row = row->next_spare)
+        spares++;
+    WEIR_CHECK(count == heap->free_blocks, "the bins have all that is free, once");
     WEIR_CHECK(owning == heap->owning_count, "owners of something are counted");
+    WEIR_CHECK(spares == heap->row_spare_count && rows + spares == heap->row_count,
+               "no row is lost");
 }

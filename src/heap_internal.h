@@ -1,6 +1,7 @@
 /* heap_internal.h - what the parts of the heap share: heap.c changes blocks,
- * heap_records.c has the records, heap_owners.c the clocks, heap_map.c finds blocks by
- * address, heap_bins.c by size, heap_walk.c by walking, heap_verify.c doubts it all. */
+ * heap_records.c has the records, heap_owners.c the clocks, heap_marks.c what a block
+ * waits for, heap_map.c finds blocks by address, heap_bins.c by size, heap_walk.c by
+ * walking, heap_verify.c doubts it all. */
 #ifndef WEIR_HEAP_INTERNAL_H
 #define WEIR_HEAP_INTERNAL_H
 
@@ -14,6 +15,7 @@
 #define WEIR__TABLES_MADE    2u
 #define WEIR__RESERVE_LEAST  2u
 #define WEIR__ROOM_LEAST     2u
+#define WEIR__ROWS_MADE      2u
 #else
 #define WEIR__FREE_SLAB_BITS 7u
 #define WEIR__OWNERS_SPARE   16u
@@ -21,6 +23,7 @@
 #define WEIR__TABLES_MADE    64u
 #define WEIR__RESERVE_LEAST  16u
 #define WEIR__ROOM_LEAST     16u
+#define WEIR__ROWS_MADE      8u
 #endif
 #define WEIR__RESERVE_SHARE 32u
 
@@ -51,6 +54,17 @@ static inline void weir__heap_set_link(weir__heap_block *block, uint32_t link)
     atomic_store_explicit(&block->link, link, memory_order_relaxed);
 }
 
+static inline uint32_t weir__heap_behind(const weir__heap_block *block)
+{
+    return atomic_load_explicit(&block->after, memory_order_relaxed);
+}
+
+/* Release: who follows it without the lock finds the record as it was set up. */
+static inline void weir__heap_set_behind(weir__heap_block *block, uint32_t id)
+{
+    atomic_store_explicit(&block->after, id, memory_order_release);
+}
+
 /* The free record of a block that has one. */
 static inline weir__heap_free *weir__heap_free_of(const weir__heap *heap,
                                                   const weir__heap_block *block)
@@ -58,8 +72,7 @@ static inline weir__heap_free *weir__heap_free_of(const weir__heap *heap,
     return weir__heap_free_at(heap, weir__heap_link(block));
 }
 
-#define WEIR__KEY_OWNER_SHIFT  40u
-#define WEIR__KEY_GRAINS_SHIFT 8u
+#define WEIR__KEY_OWNER_SHIFT 40u
 
 /* Whose a free record is, and that without a place in a bin. */
 static inline uint32_t weir__heap_slot_of(const weir__heap_free *record)
@@ -72,10 +85,15 @@ static inline void weir__heap_set_slot(weir__heap_free *record, uint32_t slot)
     record->key = (uint64_t)slot << WEIR__KEY_OWNER_SHIFT;
 }
 
-static inline void weir__heap_set_grains(weir__heap_block *block, size_t bytes)
+static inline void weir__heap_set_grains(weir__heap_block *block, uint32_t grains)
 {
-    atomic_store_explicit(&block->grains, (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS),
-                          memory_order_relaxed);
+    atomic_store_explicit(&block->grains, grains, memory_order_relaxed);
+}
+
+/* Where a block begins, in grains. */
+static inline uint64_t weir__heap_grain(const weir__heap_block *block)
+{
+    return (uint64_t)weir__heap_base(block) >> WEIR__HEAP_GRAIN_BITS;
 }
 
 static inline uintptr_t weir__heap_end_of(const weir__heap_block *block)
@@ -90,6 +108,27 @@ static inline uint64_t weir__heap_hash(uint64_t x)
     x = (x ^ (x >> 32)) * UINT64_C(0xd6e8feb86659fd93);
     return x ^ (x >> 32);
 }
+
+/* A block that was taken is so no more, and without a free record. */
+static inline void weir__heap_untake(weir__heap *heap, weir__heap_block *block)
+{
+    WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_CACHED,
+               "only what is held or came back can be released");
+    heap->taken_blocks--;
+    heap->taken_bytes -= weir__heap_bytes(block);
+    weir__heap_set_link(block, 0);
+}
+
+static inline void weir__heap_raise_to(uint64_t *number, uint64_t least)
+{
+    if (*number < least)
+        *number = least;
+}
+
+/* Puts a block with several marks into the list, whose state the caller sets; and takes
+ * it out. */
+void weir__heap_limbo_insert(weir__heap *heap, uint32_t id);
+void weir__heap_limbo_remove(weir__heap *heap, uint32_t id);
 
 /* Where the record of a block is, and where those of an owner's blocks should be. */
 static inline uint8_t *weir__heap_home_at(const weir__heap *heap, uint32_t id)
@@ -111,11 +150,44 @@ static inline uint32_t weir__heap_home_for(const weir__heap_owner *owner)
 /* Whether there is one at `home` that nobody is promised. */
 bool weir__heap_home_has_spare(const weir__heap *heap, uint32_t home);
 
+/* A home that has a record to spare: `home` if it can be. */
+WEIR_COLD uint32_t weir__heap_home_near(weir__heap *heap, uint32_t home);
+
 /* Block records: one is taken only by who was promised it, and set up in a given state
  * without neighbours; at `home` if there is one. */
-uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home, uintptr_t base,
-                                size_t bytes, weir__heap_state state);
-void weir__heap_record_give_back(weir__heap *heap, uint32_t id);
+static inline uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home,
+                                              uint64_t grain, uint32_t grains,
+                                              weir__heap_state state)
+{
+    if (WEIR_UNLIKELY(heap->spares[home] == 0))
+        home = weir__heap_home_near(heap, home);
+    uint32_t id = heap->spares[home];
+    weir__heap_block *block = weir__heap_block_of(heap, id);
+    heap->spares[home] = weir__heap_link(block);
+    heap->spare_count--;
+
+    atomic_store_explicit(&block->low, (uint32_t)grain, memory_order_relaxed);
+    atomic_store_explicit(&block->grains, grains, memory_order_relaxed);
+    weir__heap_set_link(block, 0);
+    block->before = 0;
+    weir__heap_set_behind(block, 0);
+    /* Release, and last: who sees it in use sees where. */
+    atomic_store_explicit(&block->tag,
+                          (uint32_t)(grain >> 32) << WEIR__TAG_HIGH_SHIFT |
+                              (uint32_t)state,
+                          memory_order_release);
+    return id;
+}
+
+static inline void weir__heap_record_give_back(weir__heap *heap, uint32_t id)
+{
+    weir__heap_block *block = weir__heap_block_of(heap, id);
+    uint32_t home = weir__heap_home_of(heap, id);
+    atomic_store_explicit(&block->tag, WEIR__HEAP_SPARE, memory_order_relaxed);
+    weir__heap_set_link(block, heap->spares[home]);
+    heap->spares[home] = id;
+    heap->spare_count++;
+}
 
 /* Free records; 0 if there is none. */
 uint32_t weir__heap_free_take(weir__heap *heap);
@@ -141,24 +213,24 @@ static inline weir__heap_owner *weir__heap_owner_take(weir__heap *heap, uint64_t
 size_t weir__heap_owner_bytes(const weir__heap *heap);
 /* Keeps count of what an owner has in the bins. */
 static inline void weir__heap_owner_gains(weir__heap *heap, weir__heap_owner *owner,
-                                          size_t bytes)
+                                          uint32_t grains)
 {
-    if (owner->free_blocks++ == 0) {
+    if (WEIR_UNLIKELY(owner->free_blocks++ == 0)) {
         heap->owning[owner->slot / 64] |= UINT64_C(1) << owner->slot % 64;
         heap->owning_count++;
     }
-    owner->free_bytes += bytes;
+    owner->free_bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
     heap->free_blocks++;
 }
 
 static inline void weir__heap_owner_loses(weir__heap *heap, weir__heap_owner *owner,
-                                          size_t bytes)
+                                          uint32_t grains)
 {
-    if (--owner->free_blocks == 0) {
+    if (WEIR_UNLIKELY(--owner->free_blocks == 0)) {
         heap->owning[owner->slot / 64] &= ~(UINT64_C(1) << owner->slot % 64);
         heap->owning_count--;
     }
-    owner->free_bytes -= bytes;
+    owner->free_bytes -= (size_t)grains << WEIR__HEAP_GRAIN_BITS;
     heap->free_blocks--;
 }
 
@@ -171,8 +243,6 @@ size_t weir__heap_map_segments(size_t bytes);
 size_t weir__heap_map_bytes(const weir__heap *heap);
 /* Makes a table if one is wanted, and one can be had. */
 void weir__heap_map_stock(weir__heap *heap);
-void weir__heap_map_insert(weir__heap *heap, uint32_t id);
-void weir__heap_map_remove(weir__heap *heap, uint32_t id);
 
 /* The entry of the page of what is in the heap. */
 static inline _Atomic uint32_t *weir__heap_page(const weir__heap *heap,
@@ -192,48 +262,42 @@ static inline _Atomic uint32_t *weir__heap_page(const weir__heap *heap,
     return &segment->pages[(address >> WEIR__PAGE_BITS) & (WEIR__SEGMENT_PAGES - 1)];
 }
 
-/* Where the chain of an address begins: in the page's entry or in its table's. */
-static inline _Atomic uint32_t *weir__heap_chain(const weir__heap *heap,
-                                                 _Atomic uint32_t *page,
-                                                 uintptr_t address)
+/* Puts a block into the map, or takes it out, that stands between its neighbours, or an
+ * END in their place; what is taken out is the last of its chunk, or has another block
+ * in front. */
+void weir__heap_map_insert(weir__heap *heap, uint32_t id);
+void weir__heap_map_remove(weir__heap *heap, uint32_t id);
+
+/* Whether a block that has another one in front is alone in its page: then it is all
+ * that the page's entry names. */
+static inline bool weir__heap_is_alone(const weir__heap_block *block,
+                                       const weir__heap_block *front)
 {
-    uint32_t id = atomic_load_explicit(page, memory_order_relaxed);
-    if ((id & WEIR__PAGE_IS_TABLE) == 0)
-        return page;
-    weir__heap_table *_Atomic *tables =
-        atomic_load_explicit(&heap->view.tables, memory_order_relaxed);
-    weir__heap_table *table = atomic_load_explicit(&tables[id & ~WEIR__PAGE_IS_TABLE],
-                                                   memory_order_relaxed);
-    return &table->ids[(address >> WEIR__HEAP_GRAIN_BITS) & 15u];
+    const uint32_t grains = 1u << (WEIR__PAGE_BITS - WEIR__HEAP_GRAIN_BITS);
+    uint32_t low = atomic_load_explicit(&block->low, memory_order_relaxed);
+    uint32_t front_low = atomic_load_explicit(&front->low, memory_order_relaxed);
+    return (low ^ front_low) >= grains &&
+           (low & (grains - 1)) + (uint64_t)weir__heap_grains(block) >= grains;
 }
 
-/* The first id of that chain, or 0. */
-static inline uint32_t weir__heap_chain_at(const weir__heap *heap, uintptr_t address)
+/* Does one or the other. */
+static inline void weir__heap_map_put(weir__heap *heap, const weir__heap_block *block,
+                                      uint32_t id, const weir__heap_block *front,
+                                      bool is_in)
 {
-    _Atomic uint32_t *page = weir__heap_page(heap, address);
-    return atomic_load_explicit(weir__heap_chain(heap, page, address),
-                                memory_order_relaxed);
+    if (WEIR_LIKELY(weir__heap_is_alone(block, front)))
+        atomic_store_explicit(weir__heap_page(heap, weir__heap_base(block)),
+                              is_in ? id : 0, memory_order_release);
+    else if (is_in)
+        weir__heap_map_insert(heap, id);
+    else
+        weir__heap_map_remove(heap, id);
 }
-
-/* The record that begins at `base` with `before`, which is not 0, in front of it; 0:
- * there is none. Only one record has a given block before it. */
-static inline uint32_t weir__heap_map_behind(const weir__heap *heap, uintptr_t base,
-                                             uint32_t before)
-{
-    uint32_t id = weir__heap_chain_at(heap, base);
-    while (id != 0) {
-        const weir__heap_block *block = weir__heap_block_of(heap, id);
-        if (block->before == before)
-            break;
-        id = atomic_load_explicit(&block->chain, memory_order_relaxed);
-    }
-    return id;
-}
+/* Another record stands for a block from now on, between the same neighbours. */
+void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with);
 
 /* The block that begins at `base` with none in front of it, or 0. */
 uint32_t weir__heap_map_first(const weir__heap *heap, uintptr_t base);
-/* The FREE block whose free record is `record`, which is in a bin. */
-uint32_t weir__heap_map_free(const weir__heap *heap, uint32_t record);
 /* Puts segments for addresses from `base` to `end` into the index, or counts one more
  * chunk in those that are there. Reserved before. */
 void weir__heap_map_add(weir__heap *heap, uintptr_t base, uintptr_t end);
@@ -243,23 +307,46 @@ void weir__heap_map_drop(weir__heap *heap, uintptr_t base, uintptr_t end);
 
 /* Which bin has blocks of so many grains. */
 typedef struct weir__heap_bin {
-    uint32_t word, bit;
+    uint32_t row, bit;
 } weir__heap_bin;
 
 static inline weir__heap_bin weir__heap_bin_of(uint32_t grains)
 {
-    uint32_t log2 = 31u - (uint32_t)__builtin_clz(grains | 64u);
-    uint32_t root = ((log2 - 6) << 6) + (grains >> (log2 - 6));
-    return (weir__heap_bin){ root >> 6, root & 63u };
+    if (grains <= 1u << WEIR__EXACT_BITS)
+        return (weir__heap_bin){ (grains - 1) >> 6, (grains - 1) & 63u };
+    uint32_t log2 = 31u - (uint32_t)__builtin_clz(grains);
+    return (weir__heap_bin){ WEIR__EXACT_ROWS + log2 - WEIR__EXACT_BITS,
+                             grains >> (log2 - 6) & 63u };
 }
 
-/* What is FREE, or becomes so now: its record has an owner and a number. */
-void weir__heap_bins_insert(weir__heap *heap, const weir__heap_block *block);
-void weir__heap_bins_remove(weir__heap *heap, const weir__heap_block *block);
+/* Whether a block of so many grains can be put into an owner's bins. With `is_promised`
+ * a row that is promised to a request may be used. */
+static inline bool weir__heap_has_row(const weir__heap *heap,
+                                      const weir__heap_owner *owner, uint32_t grains,
+                                      bool is_promised)
+{
+    uint32_t promised = is_promised ? 0 : heap->promised * WEIR__HEAP_PROMISE_FREE;
+    return owner->rows[weir__heap_bin_of(grains).row] != NULL ||
+           heap->row_spare_count > promised;
+}
+
+/* A block that becomes FREE, with a record that has a number; there is a row. Who calls
+ * this or the next keeps count. */
+void weir__heap_bins_insert(weir__heap *heap, weir__heap_owner *owner, uint32_t id,
+                            weir__heap_block *block, uint32_t record);
+/* A FREE block's record. It keeps its owner and number, and is without `more`. */
+void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *owner, uint32_t record);
+/* The record of the best fit, where alignment does not matter; or 0. */
+uint32_t weir__heap_bins_best(const weir__heap *heap, const weir__heap_owner *owner,
+                              uint32_t grains);
+/* Sees to it that so many rows are spare. False: no host memory. */
+bool weir__heap_rows_stock(weir__heap *heap, size_t wanted);
+void weir__heap_rows_close(weir__heap *heap);
+size_t weir__heap_rows_bytes(const weir__heap *heap);
 
 /* ---- heap_verify.c ---- */
 
-/* Stops unless the map agrees with itself, and has so many blocks and ends. */
+/* Stops unless the map agrees with itself, and has so many blocks. */
 void weir__heap_map_verify(const weir__heap *heap, size_t count);
 /* Stops unless the bins agree with the owners. */
 void weir__heap_bins_verify(const weir__heap *heap);

@@ -259,34 +259,65 @@ void weir__heap_map_stock(weir__heap *heap)
     heap->wants_table = false;
 }
 
-/* Puts the records of a chain, one by one, in front of those of their grain. */
-static void chain_to_table(weir__heap *heap, _Atomic uint32_t *entry)
+static bool is_end(const weir__heap_block *block)
+{
+    return weir__heap_state_of(block) == WEIR__HEAP_END;
+}
+
+static bool is_same_page(uintptr_t a, uintptr_t b)
+{
+    return (a ^ b) >> WEIR__PAGE_BITS == 0;
+}
+
+/* The END that stands behind a block, in its page; or null. Only while it does, what
+ * the END names is kept right. */
+static weir__heap_block *end_behind(const weir__heap *heap,
+                                    const weir__heap_block *block)
+{
+    weir__heap_block *after = weir__heap_block_of(heap, weir__heap_behind(block));
+    return is_end(after) && is_same_page(weir__heap_base(block), weir__heap_base(after))
+               ? after
+               : NULL;
+}
+
+/* The next block that begins in the page that a block begins in, maybe another chunk's;
+ * or 0. */
+static uint32_t next_in_page(const weir__heap *heap, const weir__heap_block *block)
+{
+    const weir__heap_block *end = end_behind(heap, block);
+    uint32_t id = weir__heap_behind(end != NULL ? end : block);
+    if (id == 0)
+        return 0;
+    const weir__heap_block *next = weir__heap_block_of(heap, id);
+    return is_same_page(weir__heap_base(block), weir__heap_base(next)) ? id : 0;
+}
+
+static void page_to_table(weir__heap *heap, _Atomic uint32_t *entry)
 {
     uint32_t number = heap->table_spares[--heap->table_spare_count];
     weir__heap_table *table = table_at(heap, number);
-    for (uint32_t id = entry_load(entry), next; id != 0; id = next) {
-        weir__heap_block *block = weir__heap_block_of(heap, id);
-        _Atomic uint32_t *head = &table->ids[grain_of(weir__heap_base(block))];
-        next = entry_load(&block->chain);
-        entry_store(&block->chain, entry_load(head));
-        entry_store(head, id);
+    for (uint32_t id = entry_load(entry); id != 0;) {
+        const weir__heap_block *block = weir__heap_block_of(heap, id);
+        entry_store(&table->ids[grain_of(weir__heap_base(block))], id);
+        id = next_in_page(heap, block);
     }
     entry_store(entry, number | WEIR__PAGE_IS_TABLE);
 }
 
-static void table_to_chain(weir__heap *heap, _Atomic uint32_t *entry)
+/* What stands behind an END of one chunk is not kept in a page that has a table. */
+static void table_to_page(weir__heap *heap, _Atomic uint32_t *entry)
 {
-    uint32_t number = entry_load(entry) & ~WEIR__PAGE_IS_TABLE, chain = 0;
+    uint32_t number = entry_load(entry) & ~WEIR__PAGE_IS_TABLE, id, next = 0;
     weir__heap_table *table = table_at(heap, number);
-    for (uint32_t grain = 0; grain < PAGE_GRAINS; grain++) {
-        for (uint32_t id = entry_load(&table->ids[grain]), next; id != 0; id = next) {
-            weir__heap_block *block = weir__heap_block_of(heap, id);
-            next = entry_load(&block->chain);
-            entry_store(&block->chain, chain);
-            chain = id;
-        }
+    for (uint32_t grain = PAGE_GRAINS; grain-- > 0;) {
+        if ((id = entry_load(&table->ids[grain])) == 0)
+            continue;
+        weir__heap_block *end = end_behind(heap, weir__heap_block_of(heap, id));
+        if (end != NULL)
+            weir__heap_set_behind(end, next);
+        next = id;
     }
-    entry_store(entry, chain);
+    entry_store(entry, next);
     for (uint32_t grain = 0; grain < PAGE_GRAINS; grain++)
         entry_store(&table->ids[grain], 0);
     heap->table_spares[heap->table_spare_count++] = number;
@@ -302,73 +333,138 @@ static uint32_t grains_in_use(const weir__heap_table *table)
 
 /* ---- pages ---- */
 
-static uint32_t chain_length(const weir__heap *heap, uint32_t id)
+/* Null: the page has none. */
+static weir__heap_table *table_of(const weir__heap *heap, uint32_t value)
 {
-    uint32_t length = 0;
-    for (; id != 0; id = entry_load(&weir__heap_block_of(heap, id)->chain))
-        length++;
-    return length;
+    return (value & WEIR__PAGE_IS_TABLE) != 0
+               ? table_at(heap, value & ~WEIR__PAGE_IS_TABLE)
+               : NULL;
+}
+
+/* Whether the one in front, in the same chunk, begins in the same page. */
+static bool has_front_in_page(const weir__heap *heap, const weir__heap_block *block)
+{
+    return block->before != 0 &&
+           is_same_page(weir__heap_base(block),
+                        weir__heap_base(weir__heap_block_of(heap, block->before)));
+}
+
+/* How many blocks of one chunk begin in a page, up to one and from the next on. */
+static uint32_t crowd_around(const weir__heap *heap, const weir__heap_block *block)
+{
+    uint32_t count = 1;
+    for (const weir__heap_block *at = block; has_front_in_page(heap, at); count++)
+        at = weir__heap_block_of(heap, at->before);
+    for (uint32_t id = next_in_page(heap, block); id != 0; count++)
+        id = next_in_page(heap, weir__heap_block_of(heap, id));
+    return count;
+}
+
+/* The last block in a page that begins in front of `base`, or 0; it is another chunk's.
+ * *behind is what follows, or 0. */
+static uint32_t other_in_front(const weir__heap *heap, uint32_t first, uintptr_t base,
+                               uint32_t *behind)
+{
+    uint32_t in_front = 0;
+    for (*behind = first; *behind != 0;) {
+        const weir__heap_block *block = weir__heap_block_of(heap, *behind);
+        if (weir__heap_base(block) >= base)
+            break;
+        in_front = *behind;
+        *behind = next_in_page(heap, block);
+    }
+    return in_front;
+}
+
+/* What follows the last block of a chunk in its page, or is the first there. */
+static void link_page(const weir__heap *heap, _Atomic uint32_t *entry,
+                      uint32_t in_front, uint32_t id)
+{
+    if (in_front == 0) {
+        entry_store(entry, id);
+        return;
+    }
+    weir__heap_block *end = end_behind(heap, weir__heap_block_of(heap, in_front));
+    WEIR_ASSERT(end != NULL, "only at its end does a chunk share a page");
+    weir__heap_set_behind(end, id);
+}
+
+/* The first block of its chunk in a page. What other chunks have there follows its
+ * chunk's end, or has it follow theirs. */
+static void insert_first(weir__heap *heap, _Atomic uint32_t *entry, uint32_t id)
+{
+    weir__heap_block *block = weir__heap_block_of(heap, id);
+    uint32_t in_front = 0, behind = entry_load(entry);
+    if (block->before == 0)
+        in_front = other_in_front(heap, behind, weir__heap_base(block), &behind);
+    weir__heap_block *end = end_behind(heap, block);
+    if (end != NULL)
+        weir__heap_set_behind(end, behind);
+    link_page(heap, entry, in_front, id);
 }
 
 void weir__heap_map_insert(weir__heap *heap, uint32_t id)
 {
-    weir__heap_block *block = weir__heap_block_of(heap, id);
+    const weir__heap_block *block = weir__heap_block_of(heap, id);
     uintptr_t base = weir__heap_base(block);
     _Atomic uint32_t *entry = weir__heap_page(heap, base);
-    _Atomic uint32_t *head = weir__heap_chain(heap, entry, base);
-    uint32_t first = entry_load(head);
-    entry_store(&block->chain, first);
-    entry_store(head, id);
-    if (head != entry || first == 0 || chain_length(heap, id) < WEIR__TABLE_FROM)
+    weir__heap_table *table = table_of(heap, entry_load(entry));
+    if (WEIR_UNLIKELY(table != NULL)) {
+        entry_store(&table->ids[grain_of(base)], id);
+    } else if (!has_front_in_page(heap, block)) {
+        insert_first(heap, entry, id);
+    } else if (crowd_around(heap, block) >= WEIR__TABLE_FROM) {
+        if (heap->table_spare_count > 0)
+            page_to_table(heap, entry);
+        else
+            heap->wants_table = true;
+    }
+}
+
+/* Puts another record, or none (0), in the place of one. */
+static void replace(weir__heap *heap, uint32_t id, uint32_t with)
+{
+    const weir__heap_block *block = weir__heap_block_of(heap, id);
+    uintptr_t base = weir__heap_base(block);
+    _Atomic uint32_t *entry = weir__heap_page(heap, base);
+    weir__heap_table *table = table_of(heap, entry_load(entry));
+    if (WEIR_UNLIKELY(table != NULL)) {
+        entry_store(&table->ids[grain_of(base)], with);
+        if (with == 0 && grains_in_use(table) <= WEIR__CHAIN_FROM)
+            table_to_page(heap, entry);
         return;
-    if (heap->table_spare_count > 0)
-        chain_to_table(heap, entry);
-    else
-        heap->wants_table = true;
+    }
+    if (has_front_in_page(heap, block))
+        return;
+    uint32_t in_front = 0, first = entry_load(entry);
+    if (WEIR_UNLIKELY(first != id))
+        in_front = other_in_front(heap, first, base, &first);
+    link_page(heap, entry, in_front, with != 0 ? with : next_in_page(heap, block));
 }
 
 void weir__heap_map_remove(weir__heap *heap, uint32_t id)
 {
-    weir__heap_block *block = weir__heap_block_of(heap, id);
-    uintptr_t base = weir__heap_base(block);
-    _Atomic uint32_t *entry = weir__heap_page(heap, base);
-    _Atomic uint32_t *head = weir__heap_chain(heap, entry, base), *link = head;
-    for (uint32_t at; (at = entry_load(link)) != id;) {
-        WEIR_CHECK(at != 0, "every block is in the map");
-        link = &weir__heap_block_of(heap, at)->chain;
-    }
-    entry_store(link, entry_load(&block->chain));
-    if (head != entry && entry_load(head) == 0 &&
-        grains_in_use(table_at(heap, entry_load(entry) & ~WEIR__PAGE_IS_TABLE)) <=
-            WEIR__CHAIN_FROM)
-        table_to_chain(heap, entry);
+    replace(heap, id, 0);
+}
+
+void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with)
+{
+    replace(heap, id, with);
 }
 
 uint32_t weir__heap_map_first(const weir__heap *heap, uintptr_t base)
 {
-    uint32_t id = weir__heap_chain_at(heap, base);
+    uint32_t id = entry_load(weir__heap_page(heap, base));
+    const weir__heap_table *table = table_of(heap, id);
+    if (table != NULL)
+        id = entry_load(&table->ids[grain_of(base)]);
     while (id != 0) {
         const weir__heap_block *block = weir__heap_block_of(heap, id);
-        if (block->before == 0 && weir__heap_base(block) == base)
+        if (weir__heap_base(block) == base)
             break;
-        id = entry_load(&block->chain);
+        id = next_in_page(heap, block);
     }
     return id;
-}
-
-uint32_t weir__heap_map_free(const weir__heap *heap, uint32_t record)
-{
-    const weir__heap_free *free = weir__heap_free_at(heap, record);
-    uint64_t high = free->key & ((1u << WEIR__KEY_GRAINS_SHIFT) - 1);
-    uintptr_t base = (uintptr_t)((high << 32 | free->low) << WEIR__HEAP_GRAIN_BITS);
-    uint32_t id = weir__heap_chain_at(heap, base);
-    for (const weir__heap_block *block;; id = entry_load(&block->chain)) {
-        WEIR_CHECK(id != 0, "what is free is in the map");
-        block = weir__heap_block_of(heap, id);
-        if (weir__heap_link(block) == record &&
-            weir__heap_state_of(block) == WEIR__HEAP_FREE)
-            return id;
-    }
 }
 
 /* ---- the end, and what it all costs ---- */
@@ -397,16 +493,39 @@ size_t weir__heap_map_bytes(const weir__heap *heap)
 
 /* ---- verify ---- */
 
-/* How many records are in a page's chain, or in its table's; all begin in the page. */
+/* How many blocks a page has; all begin in it, in order. */
 static size_t page_verify(const weir__heap *heap, uint32_t first, uint64_t page)
 {
     size_t count = 0;
+    uintptr_t past = 0;
     for (uint32_t id = first; id != 0; count++) {
         const weir__heap_block *block = weir__heap_block_of(heap, id);
-        WEIR_CHECK((uint64_t)weir__heap_base(block) >> WEIR__PAGE_BITS == page,
+        uintptr_t base = weir__heap_base(block);
+        WEIR_CHECK((uint64_t)base >> WEIR__PAGE_BITS == page && base >= past &&
+                       !is_end(block),
                    "a page has what begins in it");
-        id = entry_load(&block->chain);
+        past = base + 1;
+        id = next_in_page(heap, block);
     }
+    return count;
+}
+
+static size_t table_verify(const weir__heap *heap, const weir__heap_table *table,
+                           uint64_t page)
+{
+    size_t count = 0;
+    for (uint32_t grain = 0; grain < PAGE_GRAINS; grain++) {
+        uint32_t id = entry_load(&table->ids[grain]);
+        if (id == 0)
+            continue;
+        const weir__heap_block *block = weir__heap_block_of(heap, id);
+        WEIR_CHECK((uint64_t)weir__heap_base(block) >> WEIR__HEAP_GRAIN_BITS ==
+                           page * PAGE_GRAINS + grain &&
+                       !is_end(block),
+                   "a table has what begins in its page");
+        count++;
+    }
+    WEIR_CHECK(count > WEIR__CHAIN_FROM, "few need no table");
     return count;
 }
 
@@ -417,15 +536,10 @@ static size_t segment_verify(const weir__heap *heap, const weir__heap_segment *s
     for (uint32_t i = 0; i < WEIR__SEGMENT_PAGES; i++) {
         uint32_t entry = entry_load(&segment->pages[i]);
         uint64_t page = segment_number(segment) * WEIR__SEGMENT_PAGES + i;
-        if ((entry & WEIR__PAGE_IS_TABLE) == 0) {
-            count += page_verify(heap, entry, page);
-            continue;
-        }
-        const weir__heap_table *table = table_at(heap, entry & ~WEIR__PAGE_IS_TABLE);
-        for (uint32_t grain = 0; grain < PAGE_GRAINS; grain++)
-            count += page_verify(heap, entry_load(&table->ids[grain]), page);
-        WEIR_CHECK(grains_in_use(table) > WEIR__CHAIN_FROM, "few need no table");
-        ++*tables;
+        const weir__heap_table *table = table_of(heap, entry);
+        count += table != NULL ? table_verify(heap, table, page)
+                               : page_verify(heap, entry, page);
+        *tables += table != NULL;
     }
     return count;
 }
@@ -444,7 +558,7 @@ void weir__heap_map_verify(const weir__heap *heap, size_t count)
         found += segment_verify(heap, segment, &tables);
         segments++;
     }
-    WEIR_CHECK(found == count, "the map has every block and every end, once");
+    WEIR_CHECK(found == count, "the map has every block, once");
     WEIR_CHECK(segments + heap->segment_spare_count == heap->segment_count,
                "no segment is lost");
     WEIR_CHECK(tables + heap->table_spare_count == heap->table_count,

@@ -118,12 +118,7 @@ static void name_owners(const weir__heap *heap, const weir__heap_block *block)
 {
     uint32_t tag = weir__heap_tag(block);
     uint32_t holder = (tag & WEIR__TAG_LOW_MASK) >> WEIR__HOLDER_SHIFT;
-    const weir__heap_free *record;
     switch (tag & WEIR__TAG_STATE_MASK) {
-    case WEIR__HEAP_FREE:
-        record = weir__heap_free_of(heap, block);
-        heap->owners[weir__heap_slot_of(record)]->is_named = true;
-        return;
     case WEIR__HEAP_LIMBO:
     case WEIR__HEAP_HELD:
         name_records(heap, weir__heap_link(block));
@@ -135,6 +130,7 @@ static void name_owners(const weir__heap *heap, const weir__heap_block *block)
         if (holder == 0) /* nobody's: it is on its way back */
             heap->owners[weir__heap_link(block)]->is_named = true;
         return;
+    case WEIR__HEAP_FREE:
     case WEIR__HEAP_RETURNED:
         heap->owners[holder]->is_named = true;
         return;

@@ -90,8 +90,7 @@ static void make_home(weir__heap *heap, uint32_t home)
     }
 }
 
-/* A home that has a record to spare: `home` if it can be. */
-static uint32_t home_near(weir__heap *heap, uint32_t home)
+uint32_t weir__heap_home_near(weir__heap *heap, uint32_t home)
 {
     if (heap->spares[home] == 0 && has_fresh(heap))
         make_home(heap, home);
@@ -105,37 +104,6 @@ static uint32_t home_near(weir__heap *heap, uint32_t home)
 }
 
 /* ---- block records ---- */
-
-uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home, uintptr_t base,
-                                size_t bytes, weir__heap_state state)
-{
-    if (heap->spares[home] == 0)
-        home = home_near(heap, home);
-    uint32_t id = heap->spares[home];
-    weir__heap_block *block = weir__heap_block_of(heap, id);
-    heap->spares[home] = weir__heap_link(block);
-    heap->spare_count--;
-
-    uint64_t grain = (uint64_t)base >> WEIR__HEAP_GRAIN_BITS;
-    atomic_store_explicit(&block->low, (uint32_t)grain, memory_order_relaxed);
-    weir__heap_set_grains(block, bytes);
-    weir__heap_set_link(block, 0);
-    block->before = 0;
-    /* Release, and last: who sees it in use sees where. */
-    atomic_store_explicit(&block->tag,
-                          (uint32_t)(grain >> 32) << WEIR__TAG_HIGH_SHIFT |
-                              (uint32_t)state,
-                          memory_order_release);
-    return id;
-}
-
-void weir__heap_record_give_back(weir__heap *heap, uint32_t id)
-{
-    weir__heap_block *block = weir__heap_block_of(heap, id);
-    atomic_store_explicit(&block->tag, WEIR__HEAP_SPARE, memory_order_relaxed);
-    push_spare(heap, weir__heap_home_of(heap, id), id);
-    heap->spare_count++;
-}
 
 static bool slabs_grow(weir__heap *heap)
 {
@@ -243,14 +211,34 @@ static bool free_slab_make(weir__heap *heap)
 
 /* ---- the promise ---- */
 
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 /* How many free records there should be once one more request is promised its own. */
 static size_t free_records_wanted(const weir__heap *heap)
 {
-    size_t reserve = heap->taken_blocks / WEIR__RESERVE_SHARE;
-    if (reserve < WEIR__RESERVE_LEAST)
-        reserve = WEIR__RESERVE_LEAST;
+    size_t reserve =
+        larger(heap->taken_blocks / WEIR__RESERVE_SHARE, WEIR__RESERVE_LEAST);
     return ((size_t)heap->promised + 1) * WEIR__HEAP_PROMISE_FREE + reserve +
            heap->returned_blocks;
+}
+
+/* The same of rows. An owner has each no more than once: the reserve is enough for all
+ * that goes to one. */
+static size_t rows_wanted(const weir__heap *heap)
+{
+    size_t reserve =
+        larger(smaller(heap->taken_blocks, WEIR__BIN_ROWS), WEIR__RESERVE_LEAST);
+    size_t returned = smaller(heap->returned_blocks,
+                              (size_t)WEIR__BIN_ROWS * heap->owner_count);
+    return ((size_t)heap->promised + 1) * WEIR__HEAP_PROMISE_FREE + reserve + returned;
 }
 
 bool weir__heap_promise(weir__heap *heap)
@@ -264,6 +252,8 @@ bool weir__heap_promise(weir__heap *heap)
         if (!free_slab_make(heap))
             return false;
     }
+    if (!weir__heap_rows_stock(heap, rows_wanted(heap)))
+        return false;
     if (heap->owner_spare_count < WEIR__OWNERS_SPARE && !weir__heap_owners_stock(heap))
         return false;
     if (heap->wants_table)
@@ -291,6 +281,7 @@ bool weir__heap_init(weir__heap *heap)
 void weir__heap_close(weir__heap *heap)
 {
     weir__heap_map_close(heap);
+    weir__heap_rows_close(heap);
     weir__heap_owners_close(heap);
     while (heap->slab_memory != NULL) {
         weir__heap_slab *memory = heap->slab_memory;
@@ -306,7 +297,8 @@ void weir__heap_close(weir__heap *heap)
 
 size_t weir__heap_host_bytes(const weir__heap *heap)
 {
-    size_t bytes = weir__heap_owner_bytes(heap) + weir__heap_map_bytes(heap);
+    size_t bytes = weir__heap_owner_bytes(heap) + weir__heap_map_bytes(heap) +
+                   weir__heap_rows_bytes(heap);
     for (const weir__heap_array *array = heap->arrays; array; array = array->next)
         bytes += sizeof *array + array->bytes;
     bytes += heap->slab_count * (sizeof(weir__heap_slab) + LINE + SLAB_BYTES);

@@ -41,7 +41,7 @@ typedef enum weir__heap_state {
 /* The tag of a record, its upper 8 bits being the upper bits of `base`:
  *     OUT      state 3 | slack 8 | log2 of the alignment asked for 5 | in a capture 1
  *     CACHED   state 3 | holder 21: whose list it is in
- *     RETURNED state 3 | owner 21
+ *     FREE, RETURNED  state 3 | owner 21
  *     else     state 3
  * slack is how many bytes fewer than whole grains were asked for. */
 #define WEIR__TAG_STATE_MASK  UINT32_C(7)
@@ -58,7 +58,8 @@ typedef struct weir__heap_block {
     _Atomic uint32_t tag;
     _Atomic uint32_t grains;
     uint32_t before;         /* the neighbour in front, in its chunk; 0: none */
-    _Atomic uint32_t chain;  /* the next block that begins in this page; 0: none */
+    _Atomic uint32_t after;  /* the neighbour behind, or the chunk's END; of an END
+                                what another chunk has in the same page, or 0 */
     _Atomic uint32_t link;   /* OUT: the owner (heap.h) whose stream it was handed out
                                 on; CACHED: its holder's; else the heap's */
 } weir__heap_block;
@@ -75,8 +76,8 @@ typedef struct weir__heap_block {
  * writes to the record of his block, and shall share its lines with nobody else. */
 #define WEIR__HOME_BITS 3u
 
-/* A 2 MiB stretch of addresses. An entry is 0, the id of a block that begins in the
- * page and is first in its chain, or with the top bit set a table's. */
+/* A 2 MiB stretch of addresses. An entry is 0, the id of the first block that begins in
+ * the page, behind which the others follow, or with the top bit set a table's. */
 #define WEIR__SEGMENT_BITS 21u
 #define WEIR__PAGE_BITS    12u
 #define WEIR__SEGMENT_PAGES (1u << (WEIR__SEGMENT_BITS - WEIR__PAGE_BITS))
@@ -160,6 +161,12 @@ static inline uint32_t weir__heap_low_tag(const weir__heap_block *block)
     return weir__heap_tag(block) & WEIR__TAG_LOW_MASK;
 }
 
+/* The tag, without the upper bits of the base, of what is free under an owner. */
+static inline uint32_t weir__heap_free_tag(uint32_t owner)
+{
+    return WEIR__HEAP_FREE | owner << WEIR__HOLDER_SHIFT;
+}
+
 /* The tag, without the upper bits of the base, of a block that is out as asked for. */
 static inline uint32_t weir__heap_out_tag(size_t asked_bytes, size_t asked_alignment)
 {
@@ -169,7 +176,7 @@ static inline uint32_t weir__heap_out_tag(size_t asked_bytes, size_t asked_align
            log2 << WEIR__TAG_ALIGN_SHIFT;
 }
 
-/* The chain that a block at `ptr` would be in: the id of its first, or 0. */
+/* Where the search for a block at `address` begins: the id of one in its page, or 0. */
 static inline uint32_t weir__heap_page_of(const weir__heap_view *view, uint64_t address)
 {
     const weir__heap_index *index =
@@ -198,8 +205,19 @@ static inline uint32_t weir__heap_page_of(const weir__heap_view *view, uint64_t 
     return atomic_load_explicit(&table->ids[grain], memory_order_acquire);
 }
 
-/* More than any chain has: 16 blocks and 16 ends of chunks begin in a page at most. */
-#define WEIR__CHAIN_MOST 32u
+/* 16 blocks and 16 ends of chunks begin in a page at most. */
+#define WEIR__PAGE_MOST 32u
+
+/* What follows a record, if that began in the page of `address`; or 0. */
+static inline uint32_t weir__heap_step(const weir__heap_block *block, uint64_t address)
+{
+    const uint32_t bits = WEIR__PAGE_BITS - WEIR__HEAP_GRAIN_BITS;
+    uint32_t low = atomic_load_explicit(&block->low, memory_order_relaxed);
+    uint32_t grain = (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS);
+    return (low ^ grain) >> bits == 0
+               ? atomic_load_explicit(&block->after, memory_order_acquire)
+               : 0;
+}
 
 /* Whether a record is that of a block at `ptr` with the tag `low`, without the upper
  * bits of its base. */
@@ -222,13 +240,13 @@ static inline weir__heap_block *weir__heap_lookup_tagged(const weir__heap_view *
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     /* An address that has more bits than a tag has room for is in no segment. */
     uint32_t id = weir__heap_page_of(view, address);
-    for (uint32_t step = 0; id != 0 && step < WEIR__CHAIN_MOST; step++) {
+    for (uint32_t step = 0; id != 0 && step < WEIR__PAGE_MOST; step++) {
         weir__heap_block *block = weir__heap_at(view, id);
         if (weir__heap_is_tagged(block, ptr, low)) {
             *out_id = id;
             return block;
         }
-        id = atomic_load_explicit(&block->chain, memory_order_acquire);
+        id = weir__heap_step(block, address);
     }
     return NULL;
 }
@@ -243,7 +261,7 @@ static inline weir__heap_block *weir__heap_lookup(const weir__heap_view *view,
     if (address % WEIR__HEAP_GRAIN != 0 || address >> WEIR__HEAP_ADDRESS_BITS != 0)
         return NULL;
     uint32_t id = weir__heap_page_of(view, address);
-    for (uint32_t step = 0; id != 0 && step < WEIR__CHAIN_MOST; step++) {
+    for (uint32_t step = 0; id != 0 && step < WEIR__PAGE_MOST; step++) {
         weir__heap_block *block = weir__heap_at(view, id);
         /* Acquire: whoever reads that a record is in use reads of what, too. */
         uint32_t tag = atomic_load_explicit(&block->tag, memory_order_acquire);
@@ -255,7 +273,7 @@ static inline weir__heap_block *weir__heap_lookup(const weir__heap_view *view,
             *out_id = id;
             return block;
         }
-        id = atomic_load_explicit(&block->chain, memory_order_acquire);
+        id = weir__heap_step(block, address);
     }
     return NULL;
 }

@@ -8,7 +8,7 @@
 typedef struct heap_sum {
     size_t bytes, taken_bytes;
     size_t free_blocks, limbo_blocks, taken_blocks, returned_blocks;
-    size_t records, free_records;
+    size_t blocks, ends, free_records;
 } heap_sum;
 
 static void marks_verify(const weir__heap *heap, const weir__heap_block *block,
@@ -42,8 +42,9 @@ static void block_verify(const weir__heap *heap, uint32_t id, heap_sum *sum)
     WEIR_CHECK(state != WEIR__HEAP_SPARE && state != WEIR__HEAP_END,
                "a block is a block");
     WEIR_CHECK(before == 0 ||
-                   weir__heap_end_of(weir__heap_block_of(heap, before)) == base,
-               "blocks leave no gap");
+                   (weir__heap_end_of(weir__heap_block_of(heap, before)) == base &&
+                    weir__heap_behind(weir__heap_block_of(heap, before)) == id),
+               "blocks leave no gap, and know each other");
     WEIR_CHECK(before == 0 || state != WEIR__HEAP_FREE ||
                    weir__heap_state_at(heap, before) != WEIR__HEAP_FREE ||
                    weir__heap_mark(heap, before).clock !=
@@ -53,7 +54,7 @@ static void block_verify(const weir__heap *heap, uint32_t id, heap_sum *sum)
                "a block is found by its address");
     marks_verify(heap, block, sum);
 
-    sum->records++;
+    sum->blocks++;
     sum->bytes += bytes;
     sum->free_blocks += state == WEIR__HEAP_FREE;
     sum->limbo_blocks += state == WEIR__HEAP_LIMBO;
@@ -82,7 +83,7 @@ static void chunk_verify(const weir__heap *heap, const weir__chunk *chunk,
     WEIR_CHECK(sum->bytes - before == chunk->bytes, "blocks fill their chunk");
     WEIR_CHECK(chunk->newer ? chunk->newer->older == chunk : heap->newest == chunk,
                "chunks know each other");
-    sum->records++;
+    sum->ends++;
 }
 
 /* All records are in use or spare. */
@@ -106,7 +107,8 @@ static void records_verify(const weir__heap *heap, const heap_sum *sum)
     size_t free_made = (size_t)heap->free_slab_count << WEIR__FREE_SLAB_BITS;
     WEIR_CHECK(spares == heap->spare_count && free_spares == heap->free_spare_count,
                "spare records are counted");
-    WEIR_CHECK(spares + sum->records + (made > 0) == made, "no record is lost");
+    WEIR_CHECK(spares + sum->blocks + sum->ends + (made > 0) == made,
+               "no record is lost");
     WEIR_CHECK(free_spares + sum->free_records + (free_made > 0) == free_made,
                "no free record is lost");
 }
@@ -157,5 +159,5 @@ void weir__heap_verify(const weir__heap *heap)
     records_verify(heap, &sum);
     lists_verify(heap);
     weir__heap_bins_verify(heap);
-    weir__heap_map_verify(heap, sum.records);
+    weir__heap_map_verify(heap, sum.blocks);
 }

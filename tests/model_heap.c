@@ -329,10 +329,11 @@ static void do_free(model *m)
         mark = WEIR__MARK_DONE;
     }
     out->mark = mark;
-    bool has_record = weir__heap_free_unpromised(&m->heap) > 0;
+    bool has_records = weir__heap_free_unpromised(&m->heap) > 0 &&
+                       m->heap.row_spare_count > 0;
     block = weir__heap_release(&m->heap, block, mark);
     if (weir__heap_state_at(&m->heap, block) == WEIR__HEAP_RETURNED) {
-        must(!has_record && block == find(m, out));
+        must(!has_records && block == find(m, out));
         out->state = WEIR__HEAP_RETURNED;
         m->returned++;
     }
@@ -371,10 +372,16 @@ static void do_settle(model *m)
     must(weir__heap_has_more(&m->heap, block) == (left > 1));
     mark = weir__heap_mark(&m->heap, block);
     waits->mark = mark;
+    bool has_row = m->heap.row_spare_count > 0;
+    block = weir__heap_release(&m->heap, block, mark);
     if (left == 1)
         waits->state = WEIR__HEAP_FREE;
+    if (weir__heap_state_at(&m->heap, block) == WEIR__HEAP_RETURNED) {
+        must(left == 1 && !has_row && block == find(m, waits));
+        waits->state = WEIR__HEAP_RETURNED;
+        m->returned++;
+    }
     model_merge(chunk);
-    weir__heap_release(&m->heap, block, mark);
 }
 
 static void do_anything(model *m, uint64_t favour_free)

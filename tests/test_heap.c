@@ -66,6 +66,54 @@ static void heap_keeps_what_it_promised(void **state)
     weir__heap_close(&heap);
 }
 
+/* Nor do frees of very many owners, each of which needs a row of its own, use up the
+ * rows that a request was promised. */
+static void heap_keeps_the_rows_that_it_promised(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 4 * WEIR__BIN_ROWS };
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    uint32_t out[BLOCKS];
+    open_heap(&heap, &chunk, 1000 * GRAIN);
+    weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        must(weir__heap_promise(&heap));
+        out[i] = weir__heap_take_best(&heap, done, GRAIN);
+        weir__heap_forget_promise(&heap);
+        weir__heap_owner *owner = weir__heap_owner_get(&heap, i + 1, NULL);
+        must(owner != NULL);
+        owner->pins++;
+    }
+    /* No two of them neighbours; of free records there are enough then. */
+    for (uint32_t i = 0; i < BLOCKS; i += 2) {
+        must(weir__heap_promise(&heap));
+        come_back(&heap, out[i]);
+        weir__heap_release(&heap, out[i], WEIR__MARK_DONE);
+        weir__heap_forget_promise(&heap);
+    }
+    must(weir__heap_promise(&heap));
+    for (uint32_t i = 0; i < BLOCKS; i += 2)
+        out[i] = weir__heap_take_best(&heap, done, GRAIN);
+    for (uint32_t i = 0; i < BLOCKS; i += 2) {
+        come_back(&heap, out[i]);
+        weir__heap_release(&heap, out[i], (weir__mark){ i + 1, 1 });
+    }
+    must(weir__heap_free_unpromised(&heap) > 0);
+    size_t returned = heap.returned_blocks;
+    must(returned > 0);
+    /* The front and the rest of the one large block need two rows. */
+    uint32_t got = take_best(&heap, done, 100 * GRAIN, 128 * GRAIN);
+    must_equal(heap.returned_blocks, returned);
+    must(base_of(&heap, got) == BASE + 128 * GRAIN);
+    weir__heap_verify(&heap);
+    weir__heap_forget_promise(&heap);
+    must(weir__heap_promise(&heap));
+    must_equal(heap.returned_blocks, 0);
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
 #define EACH 24 /* blocks of each owner: more than a line has records */
 
 /* Whoever hits writes to the record of his block: that is in no line with a record that
@@ -200,10 +248,10 @@ static void heap_is_quick_and_small_in_any_order(void **state)
     size_t deepest = 0;
     for (size_t i = 0; i < 2 * blocks; i += 2) {
         size_t depth = 0;
-        const weir__heap_free *at = weir__heap_free_at(&heap, heap.bins[1]);
-        uint32_t low = (uint32_t)(BASE / GRAIN + i);
-        for (; at->low != low; depth++)
-            at = weir__heap_free_at(&heap, at->below[at->low < low]);
+        const weir__heap_free *at = weir__heap_free_at(&heap, done->rows[0]->roots[0]);
+        uint64_t base = BASE / GRAIN + i; /* the key of what is done, whose slot is 0 */
+        for (; at->key != base; depth++)
+            at = weir__heap_free_at(&heap, at->below[at->key < base]);
         deepest = depth > deepest ? depth : deepest;
     }
     must(deepest < 64);
@@ -268,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heap_keeps_what_it_promised),
+        cmocka_unit_test(heap_keeps_the_rows_that_it_promised),
         cmocka_unit_test(heap_keeps_the_records_of_owners_apart),
         cmocka_unit_test(heap_says_when_it_knows_no_more_clocks),
         cmocka_unit_test(heap_takes_back_without_records),
