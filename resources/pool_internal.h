@@ -6,6 +6,7 @@
 #define WEIR_POOL_INTERNAL_H
 
 #include "heap.h"
+#include "internal.h"
 #include "pool_depot.h"
 #include "stream_order.h"
 #include "sync.h"
@@ -184,12 +185,14 @@ bool weir__pool_take_whole_locked(weir__pool *pool, const weir__magazine *magazi
 void weir__pool_gather_lost_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 
 /* Tells of what was given back twice, where somebody met it. To be called without
- * locks, outside of the gate. */
+ * locks, outside of the gate. The second does not where a resource above may have some:
+ * then the next call does. */
 void weir__pool_tell_lost_now(weir__pool *pool);
 static inline void weir__pool_tell_lost(weir__pool *pool)
 {
-    /* Relaxed: who is told is told under the lock. */
-    if (WEIR_UNLIKELY(atomic_load_explicit(&pool->has_untold, memory_order_relaxed)))
+    /* Relaxed: who sees it looks under the lock. */
+    if (WEIR_UNLIKELY(atomic_load_explicit(&pool->has_untold, memory_order_relaxed)) &&
+        weir__own_thread.depth <= 1)
         weir__pool_tell_lost_now(pool);
 }
 

@@ -272,7 +272,7 @@ void weir__pool_end_caches(weir__pool *self)
     }
     self->seats = NULL;
     weir__mutex_unlock(&self->seats_lock);
-    weir__pool_tell_lost(self);
+    weir__pool_tell_lost_now(self);
     sweep_here();
 }
 

@@ -28,6 +28,7 @@ typedef struct stage {
     uint32_t kept;
     bool is_told;               /* a call of the listener is under way */
     bool has_left;
+    uint32_t heard;             /* how often of a clock of s that begins */
 } stage;
 
 static void does_nothing(void *argument, void *const views[])
@@ -343,6 +344,56 @@ static void nobody_is_told_who_has_left(void **state)
     explore("a retirement against who leaves", 0, listens, retires_s, leaves);
 }
 
+static weir_status hears_of_a_clock(weir__order_listener *listener, weir_stream stream,
+                                    uint64_t clock)
+{
+    stage *at = stage_of(listener);
+    must(clock != at->clock_s); /* that was another life */
+    at->heard += stream == at->s;
+    return WEIR_OK;
+}
+
+static void ends_a_life_of_s(stage *at)
+{
+    at->heard = 0;
+    must_ok(weir_stream_retire(at->device, at->s));
+    must_ok(weir_device_sync(at->device));
+    for (int i = 0; i < 8; i++) /* its clock is dropped */
+        end_stream(at->device, make_stream(at->device, WEIR_STREAM_NON_BLOCKING));
+    must(!weir__order_has_clock(at->order, at->clock_s));
+}
+
+static void begins_a_life_of_s(void *argument)
+{
+    stage *at = argument;
+    must_ok(weir_stream_register(at->device, at->s));
+}
+
+static void begins_to_listen(void *argument)
+{
+    stage *at = argument;
+    at->listener.clock_begins = hears_of_a_clock;
+    at->listener.stream_changes = gives_up_what_is_kept;
+    must_ok(weir__order_listen(at->order, &at->listener));
+}
+
+static void s_was_heard_of_once(stage *at)
+{
+    must_equal(at->heard, 1);
+    weir__order_unlisten(at->order, &at->listener);
+    must_ok(weir_stream_retire(at->device, at->s));
+    must_ok(weir__stream_destroy(at->device, at->s));
+    at->s = NULL;
+}
+
+static void clock_is_heard_of_once(void **state)
+{
+    (void)state;
+    explore_to("a clock that begins against who begins to listen", switches(),
+               ends_a_life_of_s, begins_a_life_of_s, begins_to_listen,
+               s_was_heard_of_once);
+}
+
 /* Frees x as who keeps memory outside of the order does: its mark is a number that was
  * read, and what makes a mark of it comes later. */
 static void frees_by_number_and_lets_t_wait(void *argument)
@@ -389,6 +440,7 @@ int main(void)
         cmocka_unit_test(retirement_lets_takers_end),
         cmocka_unit_test(nothing_is_kept_for_what_has_retired),
         cmocka_unit_test(nobody_is_told_who_has_left),
+        cmocka_unit_test(clock_is_heard_of_once),
         cmocka_unit_test(number_that_is_read_is_a_mark),
     };
     return cmocka_run_group_tests_name("protocol between threads", tests, NULL, NULL);

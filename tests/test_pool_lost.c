@@ -287,6 +287,35 @@ static void what_went_astray_is_set_aside(void **state)
     stage_end(&it);
 }
 
+/* A pool above holds a lock of its own while it asks for more: it is the next call that
+ * tells. */
+static void nobody_is_told_below_another_pool(void **state)
+{
+    (void)state;
+    const knot as = { { IN_DEPOT, IN_DEPOT }, 0, 1 };
+    stage it;
+    stage_begin(&it);
+    (void)tie(&it, &as);
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.growth_bytes = BLOCK;
+    weir_resource *above;
+    must_ok(weir_pool_create(it.scene.pool, &options, &above));
+    void *drawn[COUNT];
+    int count = 0;
+    while (pool_of(&it)->untold.lists == 0) {
+        must(count < COUNT);
+        drawn[count++] = take(above, it.scene.streams[0], BYTES);
+    }
+    must_equal(atomic_load(&it.told), 0);
+    must(take_on_thread(&it, 2));
+    must_equal(atomic_load(&it.told), 1);
+    while (count > 0)
+        give(above, it.scene.streams[0], drawn[--count], BYTES);
+    weir_resource_unref(above);
+    must_be_whole(&it);
+    stage_end(&it);
+}
+
 /* The last unref has it that all is met, and the pool ends with its last block. */
 static void pool_ends(void **state)
 {
@@ -416,6 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_lost_or_handed_out_twice),
         cmocka_unit_test(what_went_astray_is_set_aside),
+        cmocka_unit_test(nobody_is_told_below_another_pool),
         cmocka_unit_test(pool_ends),
         cmocka_unit_test(spilt_blocks_are_looked_at),
         cmocka_unit_test(threads_that_race_lose_nothing),

@@ -43,7 +43,8 @@ typedef struct weir_capture weir_capture;
  * for by `stream`. The caller owns *out.
  *
  *   INVALID_ARGUMENT   `stream` is the legacy stream, which CUDA does not capture
- *   CAPTURING          it is declared as captured already */
+ *   CAPTURING          it is declared as captured already
+ *   OUT_OF_HOST_MEMORY what giving back in it may need, in each pool, is not there */
 WEIR_API WEIR_NODISCARD weir_status
 weir_capture_begin(weir_resource *mr, weir_stream stream, weir_capture **out);
 

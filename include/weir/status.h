@@ -93,7 +93,9 @@ typedef struct weir_misuse {
 } weir_misuse;
 
 /* Is told of every misuse, on the thread that did it, without any lock of the
- * library's held. If it returns, the offending call has done nothing. */
+ * library's held. If it returns, the offending call has done nothing. But where two
+ * threads give a block back at the same moment neither call may know: then who comes
+ * upon it is told, later, and once it returns all goes on as if one call had been. */
 typedef void (*weir_misuse_handler)(void *context, const weir_misuse *misuse);
 
 /* Puts `handler` in place of the one before, for the whole process. Null puts back the

@@ -56,7 +56,9 @@ typedef enum weir_stream_kind {
     WEIR_STREAM_BLOCKING = 1
 } weir_stream_kind;
 
-/* Makes a stream, known to Weir from the start. The caller owns it. */
+/* Makes a stream, known to Weir from the start. The caller owns it. A stream that is
+ * known can be freed on in each pool of the device without host memory, so that each
+ * asks for what that needs here: OUT_OF_HOST_MEMORY, and there is no stream. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_stream_create(weir_device *device, weir_stream_kind kind, weir_stream *out);
 
@@ -67,7 +69,8 @@ WEIR_API weir_status weir_stream_destroy(weir_device *device, weir_stream stream
 
 /* Introduces a stream made elsewhere. Its owner promises weir_stream_retire before
  * destroying it; in return its events can be recorded late or never. Default
- * streams are known already: INVALID_ARGUMENT, as for one known already. */
+ * streams are known already: INVALID_ARGUMENT, as for one known already.
+ * OUT_OF_HOST_MEMORY as for weir_stream_create. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_stream_register(weir_device *device, weir_stream stream);
 
