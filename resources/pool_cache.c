@@ -21,7 +21,7 @@ void weir__cache_spill(weir__cache *cache, weir__heap_block *block, uint32_t id)
 static void give_up(weir__cache *cache, const weir__heap_block *met, uint32_t grains,
                     uint32_t count)
 {
-    weir__lost_add(&cache->lost, met, count);
+    weir__lost_add(&cache->lost, met, grains, count);
     cache->bytes -= ((size_t)grains << WEIR__HEAP_GRAIN_BITS) * count;
 }
 

@@ -241,12 +241,14 @@ static inline bool weir__bin_push(weir__bin *bin, weir__heap_block *block, uint3
     return true;
 }
 
+/* A list of blocks of `grains` grains was given up, at `met`, with so many entries.
+ * That record may be anything by now. */
 static inline void weir__lost_add(weir__lost *lost, const weir__heap_block *met,
-                                  uint32_t blocks)
+                                  uint32_t grains, uint32_t blocks)
 {
     lost->lists++;
     lost->blocks += blocks;
-    lost->bytes += weir__heap_bytes(met);
+    lost->bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
     lost->ptr = (const void *)weir__heap_base(met);
 }
 

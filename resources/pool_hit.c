@@ -153,7 +153,7 @@ bool weir__cache_load(weir__pool *self, weir__cache *cache,
     }
     if (WEIR_UNLIKELY(loaded < count)) {
         weir__lost lost = { 0 };
-        weir__lost_add(&lost, block, count - loaded);
+        weir__lost_add(&lost, block, magazine->grains, count - loaded);
         weir__mutex_lock(&self->lock);
         weir__pool_note_lost_locked(self, &lost);
         weir__mutex_unlock(&self->lock);

@@ -144,7 +144,7 @@ void weir__pool_settle_locked(weir__pool *self, weir__block_list *list,
         const weir__heap_block *block = weir__heap_block_of(&self->heap, id);
         if (WEIR_UNLIKELY(weir__heap_low_tag(block) != list->holder_tag)) {
             weir__lost lost = { 0 };
-            weir__lost_add(&lost, block, list->count - i);
+            weir__lost_add(&lost, block, weir__heap_grains(block), list->count - i);
             weir__pool_note_lost_locked(self, &lost);
             break;
         }

@@ -486,7 +486,8 @@ static void claim_for_rival(scene *s)
     uint32_t grains = s->bin->grains;
     s->bin->grains = 3; /* as if it were a rival's: a small bin is not checked */
     weir__bin *bin = weir__cache_claim(&s->cache, &s->heap.view, grains);
-    s->cache.bytes += 2 * WEIR__HEAP_GRAIN * s->cache.lost.blocks;
+    s->cache.bytes += 2 * WEIR__HEAP_GRAIN * s->cache.lost.blocks; /* and so counted */
+    s->cache.lost.bytes /= 3;
     must(bin == s->bin && bin->count == 0 && bin->full == 0);
 }
 

@@ -263,6 +263,42 @@ static void nothing_is_lost_or_handed_out_twice(void **state)
     must(knots > 200);
 }
 
+static void give_slowly(const stage *it, void *ptr)
+{
+    weir_point point;
+    must_ok(weir_point_here(it->scene.device, it->scene.streams[0], &point));
+    must(weir_deallocate_after(it->scene.pool, ptr, BYTES, WEIR_ALIGNMENT, &point, 1));
+}
+
+/* One of the two goes the slow way: it has the block in the heap, perhaps as a part of
+ * another, when the other comes upon it. */
+static void what_is_in_the_heap_is_met(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 3 * MEETINGS * 2; i++) {
+        const place places[3] = { ON_TOP, IN_FULL, IN_DEPOT };
+        support_use_seed(i);
+        stage it;
+        stage_begin(&it);
+        void *x = pick(&it);
+        uint32_t id;
+        weir__heap_block *block = weir__heap_lookup(&pool_of(&it)->heap.view, x, &id);
+        uint32_t out = weir__heap_low_tag(block);
+        give_on_thread(&it, 0, pick(&it));
+        give_on_thread(&it, 0, x);
+        for (int k = 0; k < (int)places[i % 3]; k++)
+            give_on_thread(&it, 0, pick(&it));
+        weir__heap_set_tag(block, out);
+        give_slowly(&it, x);
+        for (int k = 0; i % 2 == 0 && k < 3; k++) /* its neighbours, too */
+            give_slowly(&it, pick(&it));
+        meetings[i / 3 / 2](&it);
+        must_be_whole(&it);
+        must_equal(atomic_load(&it.told), 1);
+        stage_end(&it);
+    }
+}
+
 /* Nobody knows which stream it was freed on: so not even that one gets it before a wait
  * for the device. */
 static void what_went_astray_is_set_aside(void **state)
@@ -444,6 +480,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_lost_or_handed_out_twice),
+        cmocka_unit_test(what_is_in_the_heap_is_met),
         cmocka_unit_test(what_went_astray_is_set_aside),
         cmocka_unit_test(nobody_is_told_below_another_pool),
         cmocka_unit_test(pool_ends),
