@@ -59,26 +59,40 @@ void weir__pool_learn_dropped_locked(weir__pool *self)
         ops->note_learn(self->device->self, weir__pool_dropped_key(self));
 }
 
-void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *block)
+static inline void mark_out(weir__pool *self, const weir__heap_owner *owner,
+                            weir__heap_block *block, size_t bytes, size_t alignment)
+    WEIR_REQUIRES(self->lock)
 {
-    uint32_t tag = weir__heap_out_tag(request->asked_bytes, request->asked_alignment);
-    if (request->owner->kind == WEIR__POOL_CAPTURE)
+    uint32_t tag = weir__heap_out_tag(bytes, alignment);
+    if (owner->kind == WEIR__POOL_CAPTURE)
         tag |= WEIR__TAG_CAPTURED;
-    weir__link_set(block, request->owner->slot);
+    weir__link_set(block, owner->slot);
     weir__heap_set_tag(block, tag);
-    weir__pool_learn_dropped_locked(request->pool);
+    if (WEIR_UNLIKELY(self->has_dropped))
+        weir__pool_learn_dropped_locked(self);
 }
 
-/* A block that is OUT since just now, and the request's. */
+void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *block)
+{
+    mark_out(request->pool, request->owner, block, request->asked_bytes,
+             request->asked_alignment);
+}
+
+uint32_t weir__pool_note_taken_locked(weir__pool *self, const weir__heap_owner *owner,
+                                      uint32_t id, size_t bytes, size_t alignment)
+{
+    WEIR_ASSERT(weir__mutex_is_mine(&self->lock), "handing out changes the heap");
+    WEIR_CHECK(!self->closing, "allocated after the last unref");
+    id = weir__heap_move_home(&self->heap, id, owner);
+    mark_out(self, owner, weir__heap_block_of(&self->heap, id), bytes, alignment);
+    return id;
+}
+
 static uint32_t taken_locked(const weir__request *request, uint32_t id)
     WEIR_REQUIRES(request->pool->lock)
 {
-    weir__pool *self = request->pool;
-    WEIR_ASSERT(weir__mutex_is_mine(&self->lock), "handing out changes the heap");
-    WEIR_CHECK(!self->closing, "allocated after the last unref");
-    id = weir__heap_move_home(&self->heap, id, request->owner);
-    weir__pool_mark_out_locked(request, weir__heap_block_of(&self->heap, id));
-    return id;
+    return weir__pool_note_taken_locked(request->pool, request->owner, id,
+                                        request->asked_bytes, request->asked_alignment);
 }
 
 uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,

@@ -31,6 +31,11 @@ static inline uint32_t grains_of(size_t bytes)
     return (uint32_t)((bytes + (WEIR__HEAP_GRAIN - 1)) >> WEIR__HEAP_GRAIN_BITS);
 }
 
+static inline size_t size_of(uint32_t grains)
+{
+    return (size_t)grains << WEIR__HEAP_GRAIN_BITS;
+}
+
 /* ---- tallies ---- */
 
 static inline void tally_out(weir__tally *tally, size_t bytes)
@@ -97,7 +102,7 @@ static inline void hand_out(weir__seat *seat, weir__cache *cache,
 {
     weir__link_set(block, cache->owner);
     weir__heap_set_tag(block, weir__heap_out_tag(bytes, alignment));
-    cache->bytes -= (size_t)grains << WEIR__HEAP_GRAIN_BITS;
+    cache->bytes -= size_of(grains);
     tally_out(&seat->tally, bytes);
 }
 
@@ -127,6 +132,8 @@ static inline bool hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
 static const weir__magazine *own_magazine(const weir__pool *self, uint64_t clock,
                                           uint32_t grains)
 {
+    if (self->depot.count == 0)
+        return NULL;
     const weir__magazine *magazine = weir__depot_next(&self->depot, grains, NULL);
     for (int i = 0; i < LOOK_MOST && magazine != NULL; i++) {
         if (magazine->mark.clock == clock)
@@ -162,7 +169,7 @@ bool weir__cache_load(weir__pool *self, weir__cache *cache,
         weir__link_set(above, 0);
     }
     weir__bin_load(bin, view_of(self), top, loaded);
-    cache->bytes += ((size_t)magazine->grains << WEIR__HEAP_GRAIN_BITS) * loaded;
+    cache->bytes += size_of(magazine->grains) * loaded;
     return true;
 }
 
@@ -193,17 +200,39 @@ static void close_sometimes(weir__pool *self, weir__cache *cache)
     (void)weir__order_close(self->order, cache->clock);
 }
 
+/* A best fit of what nothing uses any more; or 0. */
+static WEIR_COLD uint32_t take_done_locked(weir__pool *self, const weir__cache *cache,
+                                           size_t bytes, size_t alignment)
+    WEIR_REQUIRES(self->lock)
+{
+    weir__request request = { .pool = self,
+                              .stream = cache->stream,
+                              .clock = cache->clock,
+                              .owner = weir__heap_owner_at(&self->heap, cache->owner),
+                              .asked_bytes = bytes,
+                              .asked_alignment = alignment,
+                              .bytes = size_of(grains_of(bytes)),
+                              .alignment = WEIR__HEAP_GRAIN };
+    return weir__pool_take_done_locked(&request);
+}
+
+/* A best fit of the stream's own, or of that; or 0. */
+static inline uint32_t take_fit_locked(weir__pool *self, const weir__cache *cache,
+                                       size_t bytes, size_t alignment)
+    WEIR_REQUIRES(self->lock)
+{
+    weir__heap_owner *owner = weir__heap_owner_at(&self->heap, cache->owner);
+    uint32_t block =
+        weir__heap_take_best(&self->heap, owner, size_of(grains_of(bytes)));
+    return WEIR_LIKELY(block != 0)
+               ? weir__pool_note_taken_locked(self, owner, block, bytes, alignment)
+               : take_done_locked(self, cache, bytes, alignment);
+}
+
 static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_t bytes,
                    size_t alignment, void **out)
 {
     uint32_t grains = grains_of(bytes);
-    weir__request request = { .pool = self,
-                              .stream = cache->stream,
-                              .clock = cache->clock,
-                              .asked_bytes = bytes,
-                              .asked_alignment = alignment,
-                              .bytes = (size_t)grains << WEIR__HEAP_GRAIN_BITS,
-                              .alignment = WEIR__HEAP_GRAIN };
     if (grains <= WEIR__CACHED_GRAINS)
         (void)weir__cache_claim(cache, view_of(self), grains);
     uint32_t block = 0;
@@ -212,15 +241,12 @@ static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_
     weir__mutex_lock(&self->lock);
     bool promised = weir__heap_promise(&self->heap);
     if (promised) {
-        request.owner = weir__heap_owner_at(&self->heap, cache->owner);
         settle_spilt_locked(self, cache);
         const weir__magazine *own = own_magazine(self, cache->clock, grains);
         if (own != NULL)
             magazine = weir__depot_take(&self->depot, own);
         else
-            block = weir__pool_take_own_locked(&request);
-        if (block == 0 && magazine.head == 0)
-            block = weir__pool_take_done_locked(&request);
+            block = take_fit_locked(self, cache, bytes, alignment);
         if (block != 0)
             *out = (void *)weir__heap_base(weir__heap_block_of(&self->heap, block));
         weir__heap_forget_promise(&self->heap);
@@ -268,29 +294,38 @@ static inline bool hit_or_miss_bin(weir__pool *self, weir__seat *seat,
     return done;
 }
 
-/* All that is no plain hit. */
-static WEIR_NOINLINE weir_status allocate_otherwise(weir__pool *self,
-                                                    weir_stream stream, size_t bytes,
-                                                    size_t alignment, void **out)
+/* All that is no plain hit, inside of the gate, which it leaves. */
+static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir__seat *seat,
+                                                 weir__cache *cache, weir_stream stream,
+                                                 size_t bytes, size_t alignment,
+                                                 void **out)
 {
-    weir__seat *seat = weir__seat_here(self);
-    bool done = false;
     weir_stream wanted = NULL;
     void *ptr = NULL;
-    if (WEIR_LIKELY(seat != NULL && alignment <= WEIR__HEAP_GRAIN &&
-                    bytes <= self->gate_bytes && weir__gate_enter(&seat->gate))) {
-        weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
-        if (WEIR_LIKELY(cache != NULL))
-            done = hit_or_miss_bin(self, seat, cache, bytes, alignment, &ptr, &wanted);
-        weir__gate_leave(&seat->gate);
-        if (WEIR_UNLIKELY(wanted != NULL))
-            weir__pool_take_seat(self, wanted);
-    }
+    bool done = cache != NULL &&
+                hit_or_miss_bin(self, seat, cache, bytes, alignment, &ptr, &wanted);
+    weir__gate_leave(&seat->gate);
+    if (WEIR_UNLIKELY(wanted != NULL))
+        weir__pool_take_seat(self, wanted);
     weir__pool_tell_lost(self);
     if (WEIR_UNLIKELY(!done))
         return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
     *out = ptr;
     return WEIR_OK;
+}
+
+static WEIR_NOINLINE weir_status allocate_otherwise(weir__pool *self,
+                                                    weir_stream stream, size_t bytes,
+                                                    size_t alignment, void **out)
+{
+    weir__seat *seat = weir__seat_here(self);
+    if (WEIR_LIKELY(seat != NULL && alignment <= WEIR__HEAP_GRAIN &&
+                    bytes <= self->gate_bytes && weir__gate_enter(&seat->gate)))
+        return allocate_inside(self, seat,
+                               weir__cache_find(seat, weir__stream_of(stream)), stream,
+                               bytes, alignment, out);
+    weir__pool_tell_lost(self);
+    return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
 }
 
 /* The cache that the thread used last, if it is the stream's; behind the gate. */
@@ -312,10 +347,13 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
         return allocate_otherwise(self, stream, bytes, alignment, out);
 
     weir__cache *cache = last_cache(seat, stream);
-    bool done = cache != NULL && hit(self, seat, cache, bytes, alignment, out);
-    weir__gate_leave(&seat->gate);
-    return WEIR_LIKELY(done) ? WEIR_OK
-                             : allocate_otherwise(self, stream, bytes, alignment, out);
+    if (WEIR_UNLIKELY(cache == NULL))
+        cache = weir__cache_find(seat, weir__stream_of(stream));
+    else if (WEIR_LIKELY(hit(self, seat, cache, bytes, alignment, out))) {
+        weir__gate_leave(&seat->gate);
+        return WEIR_OK;
+    }
+    return allocate_inside(self, seat, cache, stream, bytes, alignment, out);
 }
 
 /* ---- back ---- */
@@ -369,7 +407,7 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
                             uint32_t grains)
 {
     weir__bin *bin = weir__cache_bin(cache, grains);
-    cache->bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
+    cache->bytes += size_of(grains);
     if (WEIR_LIKELY(bin->grains == grains)) {
         if (WEIR_UNLIKELY(!weir__bin_push(bin, block, id, ptr, cache->holder_tag))) {
             deposit(self, cache, bin);
@@ -384,13 +422,24 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
         relieve(self, cache);
 }
 
-/* All that is not simply put on its stack. */
+/* All that is not simply put on its stack. What the block is has been looked at; this
+ * leaves the gate. */
+static WEIR_NOINLINE bool put_back_and_leave(weir__pool *self, weir__seat *seat,
+                                             weir__cache *cache,
+                                             weir__heap_block *block, uint32_t id,
+                                             void *ptr, size_t bytes)
+{
+    tally_back(&seat->tally, bytes);
+    put_back(self, cache, block, id, ptr, grains_of(bytes));
+    weir__gate_leave(&seat->gate);
+    return true;
+}
+
 static WEIR_NOINLINE bool deallocate_otherwise(weir__pool *self, weir_stream stream,
                                                void *ptr, size_t bytes,
                                                size_t alignment)
 {
     weir__seat *seat = weir__seat_here(self);
-    bool done = false;
     if (WEIR_LIKELY(seat != NULL && bytes <= self->gate_bytes &&
                     !(self->listens && weir__own_thread.depth > 1) &&
                     weir__gate_enter(&seat->gate))) {
@@ -402,15 +451,11 @@ static WEIR_NOINLINE bool deallocate_otherwise(weir__pool *self, weir_stream str
                 view_of(self), ptr, weir__heap_out_tag(bytes, alignment), &id);
         else
             seat->wanted = weir__stream_of(stream);
-        if (WEIR_LIKELY(block != NULL && weir__heap_grains(block) == grains)) {
-            tally_back(&seat->tally, bytes);
-            put_back(self, cache, block, id, ptr, grains);
-            done = true;
-        }
+        if (WEIR_LIKELY(block != NULL && weir__heap_grains(block) == grains))
+            return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
         weir__gate_leave(&seat->gate);
     }
-    return WEIR_LIKELY(done) ||
-           weir__pool_deallocate_slowly(self, stream, ptr, bytes, alignment);
+    return weir__pool_deallocate_slowly(self, stream, ptr, bytes, alignment);
 }
 
 /* The record of a block that is out, with the tag `low`; from where it was last, if it
@@ -444,13 +489,14 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
         bin = weir__cache_bin(cache, grains);
         block = find_out(self, cache, ptr, weir__heap_out_tag(bytes, alignment), &id);
     }
-    size_t size = (size_t)grains << WEIR__HEAP_GRAIN_BITS;
-    if (WEIR_UNLIKELY(block == NULL || weir__heap_grains(block) != grains ||
-                      bin->grains != grains || bin->count == WEIR__MAGAZINE ||
-                      cache->bytes + size > self->cache_bytes)) {
+    if (WEIR_UNLIKELY(block == NULL || weir__heap_grains(block) != grains)) {
         weir__gate_leave(&seat->gate);
         return deallocate_otherwise(self, stream, ptr, bytes, alignment);
     }
+    size_t size = size_of(grains);
+    if (WEIR_UNLIKELY(bin->grains != grains || bin->count == WEIR__MAGAZINE ||
+                      cache->bytes + size > self->cache_bytes))
+        return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
     (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
     cache->bytes += size;
     tally_back(&seat->tally, bytes);

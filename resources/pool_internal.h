@@ -111,6 +111,12 @@ uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
 void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *block)
     WEIR_REQUIRES(request->pool->lock);
 
+/* A block that the heap has just handed out is for a request on the stream of `owner`.
+ * Returns it: its record may be another. */
+uint32_t weir__pool_note_taken_locked(weir__pool *pool, const weir__heap_owner *owner,
+                                      uint32_t block, size_t bytes, size_t alignment)
+    WEIR_REQUIRES(pool->lock);
+
 /* A HELD or CACHED block becomes free behind `mark`. */
 void weir__pool_release_locked(weir__pool *pool, uint32_t block, weir__mark mark)
     WEIR_REQUIRES(pool->lock);

@@ -33,6 +33,7 @@ void weir__heap_hold(weir__heap *heap, uint32_t id)
             heap->owners[weir__heap_slot_of(weir__heap_free_at(heap, record))];
         weir__heap_bins_remove(heap, owner, record);
         weir__heap_owner_loses(heap, owner, weir__heap_grains(block));
+        weir__heap_free_at(heap, record)->more = 0;
     } else {
         weir__heap_limbo_remove(heap, id);
     }
@@ -246,16 +247,14 @@ uint32_t weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner, size_t 
     if (bytes > WEIR__CHUNK_MOST)
         return 0;
     uint32_t grains = (uint32_t)grains_of(bytes);
-    uint32_t record = weir__heap_bins_best(heap, owner, grains);
+    uint32_t record = weir__heap_bins_take(heap, owner, grains);
     if (record == 0)
         return 0;
     const weir__heap_free *its = weir__heap_free_at(heap, record);
     uint32_t id = its->block;
-    bool is_whole = its->more == grains;
     weir__heap_block *block = block_at(heap, id);
-    weir__heap_bins_remove(heap, owner, record);
     weir__heap_set_link(block, 0);
-    if (is_whole) {
+    if (its->more == grains) {
         weir__heap_free_give_back(heap, record);
         weir__heap_owner_loses(heap, owner, grains);
     } else {

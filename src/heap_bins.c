@@ -203,6 +203,18 @@ static inline void zip(const weir__heap *heap, uint32_t *link, uint32_t left,
     *link = left != 0 ? left : right;
 }
 
+static inline void bin_is_empty(weir__heap *heap, weir__heap_owner *owner,
+                                weir__heap_bin bin)
+{
+    weir__heap_row *row = owner->rows[bin.row];
+    row->bits &= ~(UINT64_C(1) << bin.bit);
+    if (row->bits == 0) {
+        owner->rows[bin.row] = NULL;
+        owner->summary[bin.row / 64] &= ~(UINT64_C(1) << bin.row % 64);
+        row_give_back(heap, row);
+    }
+}
+
 void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *owner, uint32_t record)
 {
     weir__heap_free *its = weir__heap_free_at(heap, record);
@@ -218,58 +230,79 @@ void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *owner, uint32_t 
         zip(heap, link, its->below[0], its->below[1]);
     else
         *link = its->below[0] | its->below[1];
-    its->more = 0;
-
-    if (row->roots[bin.bit] == 0) {
-        row->bits &= ~(UINT64_C(1) << bin.bit);
-        if (row->bits == 0) {
-            owner->rows[bin.row] = NULL;
-            owner->summary[bin.row / 64] &= ~(UINT64_C(1) << bin.row % 64);
-            row_give_back(heap, row);
-        }
-    }
+    if (row->roots[bin.bit] == 0)
+        bin_is_empty(heap, owner, bin);
 }
 
 /* ---- looking ---- */
 
-/* The owner's next bin after `bin` that has anything; 0: there is none. Else its
- * root. */
-static inline uint32_t next_root(const weir__heap_owner *owner, weir__heap_bin bin)
+/* The owner's next bin after *bin that has anything; false: there is none. */
+static inline bool next_bin(const weir__heap_owner *owner, weir__heap_bin *bin)
 {
-    const weir__heap_row *row = owner->rows[bin.row];
-    uint64_t bits = row != NULL ? row->bits & (~UINT64_C(1) << bin.bit) : 0;
+    const weir__heap_row *row = owner->rows[bin->row];
+    uint64_t bits = row != NULL ? row->bits & (~UINT64_C(1) << bin->bit) : 0;
     if (bits == 0) {
-        uint32_t word = bin.row / 64;
-        uint64_t rows = owner->summary[word] & (~UINT64_C(1) << bin.row % 64);
+        uint32_t word = bin->row / 64;
+        uint64_t rows = owner->summary[word] & (~UINT64_C(1) << bin->row % 64);
         if (rows == 0 && word == 0)
             rows = owner->summary[word = 1];
         if (rows == 0)
-            return 0;
-        row = owner->rows[word * 64 + (uint32_t)__builtin_ctzll(rows)];
-        bits = row->bits;
+            return false;
+        bin->row = word * 64 + (uint32_t)__builtin_ctzll(rows);
+        bits = owner->rows[bin->row]->bits;
     }
-    return row->roots[__builtin_ctzll(bits)];
+    bin->bit = (uint32_t)__builtin_ctzll(bits);
+    return true;
+}
+
+static inline uint32_t *root_of(const weir__heap_owner *owner, weir__heap_bin bin)
+{
+    return &owner->rows[bin.row]->roots[bin.bit];
 }
 
 /* The owner's first record of so many grains or more, and not before a key. */
-static inline uint32_t first_from(const weir__heap *heap, const weir__heap_owner *owner,
-                                  uint32_t grains, uint64_t key)
+static uint32_t first_from(const weir__heap *heap, const weir__heap_owner *owner,
+                           uint32_t grains, uint64_t key)
 {
     weir__heap_bin bin = weir__heap_bin_of(grains);
-    if (has_bin(owner, bin)) {
-        uint32_t id =
-            tree_from(heap, owner->rows[bin.row]->roots[bin.bit], grains, key);
-        if (id != 0)
-            return id;
-    }
-    uint32_t root = next_root(owner, bin);
-    return root != 0 ? tree_first(heap, root) : 0;
+    uint32_t id = 0;
+    if (has_bin(owner, bin))
+        id = tree_from(heap, *root_of(owner, bin), grains, key);
+    if (id == 0 && next_bin(owner, &bin))
+        id = tree_first(heap, *root_of(owner, bin));
+    return id;
 }
 
-uint32_t weir__heap_bins_best(const weir__heap *heap, const weir__heap_owner *owner,
+/* Takes the first record of a tree out of it. */
+static inline uint32_t tree_take_first(const weir__heap *heap, uint32_t *root)
+{
+    weir__heap_free *record = weir__heap_free_at(heap, *root);
+    while (record->below[0] != 0) {
+        root = &record->below[0];
+        record = weir__heap_free_at(heap, *root);
+    }
+    uint32_t id = *root;
+    *root = record->below[1];
+    return id;
+}
+
+uint32_t weir__heap_bins_take(weir__heap *heap, weir__heap_owner *owner,
                               uint32_t grains)
 {
-    return first_from(heap, owner, grains, key_from(owner));
+    weir__heap_bin bin = weir__heap_bin_of(grains);
+    if (WEIR_UNLIKELY(bin.row >= WEIR__EXACT_ROWS)) { /* a bin of several sizes */
+        uint32_t id = first_from(heap, owner, grains, key_from(owner));
+        if (id != 0)
+            weir__heap_bins_remove(heap, owner, id);
+        return id;
+    }
+    if (!has_bin(owner, bin) && !next_bin(owner, &bin))
+        return 0;
+    uint32_t *root = root_of(owner, bin);
+    uint32_t id = tree_take_first(heap, root);
+    if (*root == 0)
+        bin_is_empty(heap, owner, bin);
+    return id;
 }
 
 static bool fits(const weir__heap_free *record, size_t bytes, size_t alignment)
@@ -286,7 +319,7 @@ uint32_t weir__heap_best(const weir__heap *heap, const weir__heap_owner *owner,
     if (bytes > WEIR__CHUNK_MOST)
         return 0;
     uint32_t grains = (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS);
-    uint32_t id = weir__heap_bins_best(heap, owner, grains);
+    uint32_t id = first_from(heap, owner, grains, key_from(owner));
     while (id != 0) {
         const weir__heap_free *record = weir__heap_free_at(heap, id);
         if (alignment <= WEIR__HEAP_GRAIN || fits(record, bytes, alignment))

@@ -334,10 +334,10 @@ static inline bool weir__heap_has_row(const weir__heap *heap,
  * this or the next keeps count. */
 void weir__heap_bins_insert(weir__heap *heap, weir__heap_owner *owner, uint32_t id,
                             weir__heap_block *block, uint32_t record);
-/* A FREE block's record. It keeps its owner and number, and is without `more`. */
+/* A FREE block's record. It stays as it is. */
 void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *owner, uint32_t record);
-/* The record of the best fit, where alignment does not matter; or 0. */
-uint32_t weir__heap_bins_best(const weir__heap *heap, const weir__heap_owner *owner,
+/* Takes out the record of the best fit, where alignment does not matter; or gives 0. */
+uint32_t weir__heap_bins_take(weir__heap *heap, weir__heap_owner *owner,
                               uint32_t grains);
 /* Sees to it that so many rows are spare. False: no host memory. */
 bool weir__heap_rows_stock(weir__heap *heap, size_t wanted);

@@ -124,7 +124,8 @@ void weir__mutex_unlock(weir__mutex *mutex)
     rank_drop(mutex->rank);
     owner_set(mutex, 0);
     pthread_mutex_unlock(&mutex->os);
-    weir__baton_wake(mutex);
+    if (weir__own_thread.baton != NULL)
+        weir__baton_wake(mutex);
 }
 
 /* ---- conditions ---- */

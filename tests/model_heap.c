@@ -243,10 +243,12 @@ static void do_allocate(model *m)
     size_t bytes = random_bytes(m), alignment = random_alignment(m);
     must(promise(m));
     model_block *want = model_best(m, clock, bytes, alignment);
-    const weir__heap_owner *owner = weir__heap_owner_get(&m->heap, clock, NULL);
+    weir__heap_owner *owner = weir__heap_owner_get(&m->heap, clock, NULL);
     uint32_t got = weir__heap_best(&m->heap, owner, bytes, alignment);
+    bool at_once = alignment <= GRAIN && model_below(m, 2) == 0;
     must((want == NULL) == (got == 0));
     if (want == NULL) {
+        must(!at_once || weir__heap_take_best(&m->heap, owner, bytes) == 0);
         weir__heap_forget_promise(&m->heap);
         return;
     }
@@ -261,9 +263,13 @@ static void do_allocate(model *m)
     weir__mark mark = want->mark;
     uintptr_t base = model_hand_out(run, bytes, alignment, mark, mark);
 
-    weir__heap_hold(&m->heap, got);
-    got = weir__heap_hand_out(&m->heap, (weir__heap_run){ got, got }, bytes, alignment,
-                              mark, mark);
+    if (at_once) {
+        must(weir__heap_take_best(&m->heap, owner, bytes) == got);
+    } else {
+        weir__heap_hold(&m->heap, got);
+        got = weir__heap_hand_out(&m->heap, (weir__heap_run){ got, got }, bytes,
+                                  alignment, mark, mark);
+    }
     got = weir__heap_move_home(&m->heap, got, owner);
     weir__heap_forget_promise(&m->heap);
     must_be_out(m, got, base, bytes);
