@@ -301,11 +301,9 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
     return id;
 }
 
-uint32_t weir__heap_move_home(weir__heap *heap, uint32_t id,
-                              const weir__heap_owner *owner)
+uint32_t weir__heap_move_far(weir__heap *heap, uint32_t id, uint32_t home)
 {
-    uint32_t home = weir__heap_home_for(owner);
-    if (weir__heap_home_of(heap, id) == home || !weir__heap_home_has_spare(heap, home))
+    if (!weir__heap_home_has_spare(heap, home))
         return id;
     weir__heap_block *block = block_at(heap, id);
     uint32_t after = weir__heap_behind(block), before = block->before;

@@ -30,6 +30,7 @@
 #include <stdint.h>
 
 #include "heap_records.h"
+#include "internal.h"
 #include "stream_order.h"
 
 /* The most records that one request uses. Blocks: a fresh chunk, its end, what is cut
@@ -316,12 +317,39 @@ uint32_t weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner, size_t 
 uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
                              size_t alignment, weir__mark front, weir__mark rest);
 
+/* Where the record of a block is, and where those of an owner's blocks should be. */
+static inline uint8_t *weir__heap_home_at(const weir__heap *heap, uint32_t id)
+{
+    const uint32_t records = 1u << WEIR__SLAB_BITS;
+    weir__heap_block *slab = weir__heap_block_of(heap, id & ~(records - 1));
+    return &((uint8_t *)(slab + records))[(id & (records - 1)) >> WEIR__HOME_BITS];
+}
+
+static inline uint32_t weir__heap_home_of(const weir__heap *heap, uint32_t id)
+{
+    return *weir__heap_home_at(heap, id);
+}
+
+static inline uint32_t weir__heap_home_for(const weir__heap_owner *owner)
+{
+    return owner->slot % WEIR__HEAP_HOMES;
+}
+
+/* For weir__heap_move_home. */
+uint32_t weir__heap_move_far(weir__heap *heap, uint32_t block, uint32_t home);
+
 /* Moves the record of a block that is OUT to lines of its owner's, where there is one
  * that nobody is promised: so that who writes to it, and who writes to another owner's,
  * are not in each other's way. Returns the block, whose id may be another now, and
  * whose tag and link are the caller's to set again. */
-uint32_t weir__heap_move_home(weir__heap *heap, uint32_t block,
-                              const weir__heap_owner *owner);
+static inline uint32_t weir__heap_move_home(weir__heap *heap, uint32_t block,
+                                            const weir__heap_owner *owner)
+{
+    uint32_t home = weir__heap_home_for(owner);
+    return WEIR_LIKELY(weir__heap_home_of(heap, block) == home)
+               ? block
+               : weir__heap_move_far(heap, block, home);
+}
 
 /* Gives a HELD or CACHED block, which is HELD then, one more mark to wait for; of each
  * clock the later counts. False: there is no record that is not promised, or no owner;

@@ -130,23 +130,6 @@ static inline void weir__heap_raise_to(uint64_t *number, uint64_t least)
 void weir__heap_limbo_insert(weir__heap *heap, uint32_t id);
 void weir__heap_limbo_remove(weir__heap *heap, uint32_t id);
 
-/* Where the record of a block is, and where those of an owner's blocks should be. */
-static inline uint8_t *weir__heap_home_at(const weir__heap *heap, uint32_t id)
-{
-    const uint32_t records = 1u << WEIR__SLAB_BITS;
-    weir__heap_block *slab = weir__heap_block_of(heap, id & ~(records - 1));
-    return &((uint8_t *)(slab + records))[(id & (records - 1)) >> WEIR__HOME_BITS];
-}
-
-static inline uint32_t weir__heap_home_of(const weir__heap *heap, uint32_t id)
-{
-    return *weir__heap_home_at(heap, id);
-}
-
-static inline uint32_t weir__heap_home_for(const weir__heap_owner *owner)
-{
-    return owner->slot % WEIR__HEAP_HOMES;
-}
 /* Whether there is one at `home` that nobody is promised. */
 bool weir__heap_home_has_spare(const weir__heap *heap, uint32_t home);
 

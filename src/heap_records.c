@@ -236,12 +236,24 @@ static size_t rows_wanted(const weir__heap *heap)
 {
     size_t reserve =
         larger(smaller(heap->taken_blocks, WEIR__BIN_ROWS), WEIR__RESERVE_LEAST);
-    size_t returned = smaller(heap->returned_blocks,
-                              (size_t)WEIR__BIN_ROWS * heap->owner_count);
+    size_t returned = heap->returned_blocks;
+    if (WEIR_UNLIKELY(returned != 0))
+        returned = smaller(returned, (size_t)WEIR__BIN_ROWS * heap->owner_count);
     return ((size_t)heap->promised + 1) * WEIR__HEAP_PROMISE_FREE + reserve + returned;
 }
 
-bool weir__heap_promise(weir__heap *heap)
+/* Whether there is nothing to do for one more request. */
+static inline bool is_stocked(const weir__heap *heap)
+{
+    return heap->returned == 0 && !heap->wants_table &&
+           heap->owner_spare_count >= WEIR__OWNERS_SPARE &&
+           heap->spare_count >= (heap->promised + 1) * WEIR__HEAP_PROMISE &&
+           (has_fresh(heap) || heap->spare_count >= heap->taken_blocks / 8) &&
+           heap->free_spare_count >= free_records_wanted(heap) &&
+           heap->row_spare_count >= rows_wanted(heap);
+}
+
+static WEIR_COLD bool stock(weir__heap *heap)
 {
     while (heap->spare_count < (heap->promised + 1) * WEIR__HEAP_PROMISE) {
         if (!slab_make(heap))
@@ -258,8 +270,15 @@ bool weir__heap_promise(weir__heap *heap)
         return false;
     if (heap->wants_table)
         weir__heap_map_stock(heap);
+    return true;
+}
+
+bool weir__heap_promise(weir__heap *heap)
+{
+    if (WEIR_UNLIKELY(!is_stocked(heap)) && !stock(heap))
+        return false;
     heap->promised++;
-    if (heap->returned != 0)
+    if (WEIR_UNLIKELY(heap->returned != 0))
         weir__heap_settle(heap);
     return true;
 }
