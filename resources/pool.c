@@ -108,6 +108,10 @@ static uint32_t take_best_locked(weir__request *request, weir__heap_owner *owner
 {
     weir__heap *heap = &request->pool->heap;
     uint32_t block;
+    if (WEIR_UNLIKELY(request->pool->is_short) &&
+        weir__pool_declines_locked(request, weir__heap_best(heap, owner, request->bytes,
+                                                            request->alignment)))
+        return 0;
     if (request->alignment <= WEIR__HEAP_GRAIN) {
         block = weir__heap_take_best(heap, owner, request->bytes);
         return block != 0 ? taken_locked(request, block) : 0;

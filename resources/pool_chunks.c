@@ -97,9 +97,9 @@ static void count_drawn_locked(weir__pool *self, size_t bytes)
 {
     if (!self->up.usable_at_once)
         weir__pool_note_dropped_locked(self);
-    self->growth_refused = false;
     self->releases++;
     self->held_bytes += bytes;
+    weir__pool_note_room_locked(self, false);
     if (self->counts.peak_held_bytes < self->held_bytes)
         self->counts.peak_held_bytes = self->held_bytes;
 }
@@ -179,7 +179,9 @@ static weir_status draw_or_less(weir__request *request, size_t bytes,
         status = draw(request, needed, out);
     if (!is_refusal(status))
         return status;
-    self->growth_refused = true;
+    weir__mutex_lock(&self->lock);
+    weir__pool_note_room_locked(self, true);
+    weir__mutex_unlock(&self->lock);
     request->refusal = status;
     return WEIR_OK;
 }
@@ -308,8 +310,8 @@ static void remove_chunk_locked(weir__pool *self, weir__chunk *chunk)
     WEIR_REQUIRES(self->lock)
 {
     weir__heap_remove_chunk(&self->heap, chunk);
-    self->growth_refused = false;
     self->held_bytes -= chunk->drawn_bytes;
+    weir__pool_note_room_locked(self, false);
 }
 
 typedef bool (*mark_visitor)(void *context, weir__mark mark);

@@ -222,8 +222,12 @@ static inline uint32_t take_fit_locked(weir__pool *self, const weir__cache *cach
     WEIR_REQUIRES(self->lock)
 {
     weir__heap_owner *owner = weir__heap_owner_at(&self->heap, cache->owner);
-    uint32_t block =
-        weir__heap_take_best(&self->heap, owner, size_of(grains_of(bytes)));
+    size_t size = size_of(grains_of(bytes));
+    if (WEIR_UNLIKELY(self->is_short) &&
+        weir__pool_is_poor_locked(
+            self, weir__heap_best(&self->heap, owner, size, WEIR__HEAP_GRAIN), size))
+        return 0;
+    uint32_t block = weir__heap_take_best(&self->heap, owner, size);
     return WEIR_LIKELY(block != 0)
                ? weir__pool_note_taken_locked(self, owner, block, bytes, alignment)
                : take_done_locked(self, cache, bytes, alignment);

@@ -47,8 +47,9 @@ typedef struct weir__pool {
     weir__pool_search known_runs, waiting_runs;
     uint64_t missed_at;          /* in `releases`: a request of late that looked beyond
                                     its stream's own memory */
-    bool growth_refused;         /* by upstream, and nothing went back since; changes
-                                    with `miss` held */
+    bool is_short;               /* there is no room to grow, or upstream refused to
+                                    and nothing went back since; both locks */
+    uint64_t gather_at;          /* in `releases` */
     weir__depot depot;
     weir_resource_statistics counts; /* but what is in the seats' tallies */
     weir__lost lost;             /* what was given up, and is not gathered yet */
@@ -65,8 +66,9 @@ typedef struct weir__pool {
     uint32_t sweep_at;           /* so many are worth a look for these */
     bool no_more_seats;          /* the pool is about to end */
     weir__order_listener listener;
+    size_t cache_bytes;          /* most in a cache, or in the depot; changes with
+                                    `miss` held and all gates closed */
     /* Set once, when it is made: */
-    size_t cache_bytes;          /* most in a cache, or in the depot */
     size_t gate_bytes;           /* the largest request that looks there; 0: none */
     bool listens;                /* the ledger hears what threads know to be done */
 } weir__pool;
@@ -94,8 +96,9 @@ typedef struct weir__request {
     size_t barred_count;
     weir_status wait_status;     /* of the last wait that failed, and its code */
     int32_t wait_code;
-    bool has_skipped;            /* it left a search for runs out */
-    bool is_thorough;            /* it leaves none out any more */
+    bool has_skipped;            /* it left out a search for runs */
+    bool has_declined;           /* it left out what fits it badly */
+    bool is_thorough;            /* it leaves out nothing any more */
     weir_status refusal;         /* OUT_OF_MEMORY or LIMIT_REACHED: no growth */
 } weir__request;
 
@@ -269,6 +272,29 @@ size_t weir__pool_piece_bytes(const weir__request *request);
 /* Whether so little lies idle under other streams' clocks that growth comes before
  * waiting for them. With the lock miss, without the pool's lock. */
 bool weir__pool_grows_first(const weir__request *request);
+
+/* Notes whether there is room to grow, after held_bytes changed or growth was refused;
+ * with the lock miss as well. */
+void weir__pool_note_room_locked(weir__pool *pool, bool is_refused)
+    WEIR_REQUIRES(pool->lock);
+
+/* Whether a request of `bytes` bytes had better look at all streams' memory than take
+ * `block` (0: there is none), for little is left and the pool cannot grow. */
+bool weir__pool_is_poor_locked(const weir__pool *pool, uint32_t block, size_t bytes)
+    WEIR_REQUIRES(pool->lock);
+
+/* Whether the request does; 0 is no block. */
+bool weir__pool_declines_locked(weir__request *request, uint32_t block)
+    WEIR_REQUIRES(request->pool->lock);
+
+/* There, and not too often: lets the request's stream wait for all that others have
+ * left, and merges free neighbours of several streams. True: some were, and all may be
+ * different. Lets go of the lock meanwhile. With the lock miss. */
+bool weir__pool_gather_locked(weir__request *request)
+    WEIR_REQUIRES(request->pool->lock);
+
+/* There threads keep less. With the lock miss, without the pool's lock. */
+void weir__pool_fit_caches(weir__pool *pool);
 
 /* ---- pool_chunks.c: with the lock miss, without the pool's lock ---- */
 

@@ -252,6 +252,8 @@ static uint32_t take_known_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock)
 {
     uint32_t best = piece_fit_locked(request, is_known);
+    if (weir__pool_declines_locked(request, best))
+        return 0;
     if (best != 0)
         return take_fit_locked(request, best);
     weir__heap_run run =
@@ -417,6 +419,8 @@ static uint32_t take_others_locked(weir__request *request)
         weir__heap_run run = find_waiting_locked(request);
         if (run.first == 0)
             return 0;
+        if (weir__pool_gather_locked(request))
+            continue;
         uint32_t block = take_waiting_locked(request, run);
         if (block != 0)
             return block;
@@ -437,7 +441,7 @@ static uint32_t look_around(weir__request *request)
     uint32_t block = weir__pool_take_own_locked(request);
     if (block == 0)
         block = take_known_locked(request);
-    if (block == 0)
+    if (block == 0 && !request->has_declined)
         block = take_asked_locked(request);
     weir__mutex_unlock(&self->lock);
     return block;
@@ -474,7 +478,8 @@ static weir_status miss(weir__request *request, uint32_t *out)
     }
     if (*out == 0 && status == WEIR_OK)
         status = weir__pool_grow(request, out);
-    if (*out == 0 && status == WEIR_OK && request->has_skipped) {
+    if (*out == 0 && status == WEIR_OK &&
+        (request->has_skipped || request->has_declined)) {
         request->is_thorough = true;
         *out = look_around(request);
         if (*out == 0)
@@ -499,6 +504,7 @@ static weir_status serve_held(weir__request *request, uint32_t *out)
 
     weir__mutex_lock(&self->miss);
     weir_status status = miss(request, out);
+    weir__pool_fit_caches(self);
     weir__mutex_unlock(&self->miss);
 
     weir__mutex_lock(&self->lock);

@@ -12,16 +12,26 @@
  * None of this where the pool may not grow as it likes: then all memory is for all. */
 #include "internal.h"
 #include "pool_internal.h"
+#include "pool_seats.h"
 
 #ifdef WEIR_TESTING /* what is said by the option only, so that what is rare happens */
 #define POOL_SLACK_LEAST ((size_t)0)
 #define POOL_SLACK_SHARE SIZE_MAX
 #define POOL_PIECE_LEAST ((size_t)2 << WEIR__HEAP_GRAIN_BITS)
+#define POOL_FEW_BLOCKS  16u
+#define POOL_SHORT_CACHES 1u
 #else
 #define POOL_SLACK_LEAST ((size_t)64 << 20)
 #define POOL_SLACK_SHARE ((size_t)16)
 #define POOL_PIECE_LEAST ((size_t)1 << 20)
+#define POOL_FEW_BLOCKS  64u
+#define POOL_SHORT_CACHES 1024u
 #endif
+/* Little is left: so large a part of what is held. A block fits badly that is larger by
+ * more than such a part of the request. */
+#define POOL_SCARCE_SHARE      4u
+#define POOL_POOR_SHARE        32u
+#define POOL_BLOCKS_PER_GATHER 64u
 
 static size_t least(size_t a, size_t b)
 {
@@ -37,7 +47,8 @@ static size_t most(size_t a, size_t b)
 static size_t slack_bytes(const weir__pool *self)
 {
     size_t slack = self->options.slack_bytes;
-    if (self->options.limit_bytes != SIZE_MAX || slack == WEIR_POOL_NO_SLACK)
+    if (self->options.limit_bytes != SIZE_MAX || slack == WEIR_POOL_NO_SLACK ||
+        self->is_short)
         return 0;
     return slack != 0 ? slack
                       : most(POOL_SLACK_LEAST, self->held_bytes / POOL_SLACK_SHARE);
@@ -175,10 +186,103 @@ static size_t idle_bytes_locked(const weir__request *request)
 bool weir__pool_grows_first(const weir__request *request)
 {
     weir__pool *self = request->pool;
-    if (self->growth_refused || !wants_pieces(request))
+    if (!wants_pieces(request))
         return false;
     weir__mutex_lock(&self->lock);
     size_t idle = idle_bytes_locked(request);
     weir__mutex_unlock(&self->lock);
     return idle > 0 && idle < slack_bytes(self);
+}
+
+/* ---- where the pool cannot grow ---- */
+
+void weir__pool_note_room_locked(weir__pool *self, bool is_refused)
+{
+    size_t room = self->options.limit_bytes - self->held_bytes;
+    self->is_short = is_refused || room < weir__pool_growth_now(self);
+}
+
+/* With few blocks all of them are looked at anyway, when it comes to the worst. */
+static bool is_scarce_locked(const weir__pool *self) WEIR_REQUIRES(self->lock)
+{
+    const weir__heap *heap = &self->heap;
+    return self->is_short && heap->taken_blocks >= POOL_FEW_BLOCKS &&
+           heap->owning_count > 1 &&
+           heap->bytes - heap->taken_bytes < heap->bytes / POOL_SCARCE_SHARE;
+}
+
+bool weir__pool_is_poor_locked(const weir__pool *self, uint32_t block, size_t bytes)
+{
+    if (block == 0 || !is_scarce_locked(self))
+        return false;
+    size_t room = weir__heap_bytes(weir__heap_block_of(&self->heap, block));
+    return room - bytes > bytes / POOL_POOR_SHARE;
+}
+
+bool weir__pool_declines_locked(weir__request *request, uint32_t block)
+{
+    bool declines = !request->is_thorough &&
+                    weir__pool_is_poor_locked(request->pool, block, request->bytes);
+    request->has_declined = request->has_declined || declines;
+    return declines;
+}
+
+void weir__pool_fit_caches(weir__pool *self)
+{
+    size_t bytes = self->options.cache_bytes;
+    if (self->is_short)
+        bytes = least(bytes, self->held_bytes / POOL_SHORT_CACHES);
+    if (bytes == self->cache_bytes)
+        return;
+    bool is_less = bytes < self->cache_bytes;
+    weir__pool_seats_close(self); /* nobody looks at it outside of his gate */
+    self->cache_bytes = bytes;
+    weir__pool_seats_open(self);
+    if (is_less)
+        (void)weir__pool_flush_caches(self);
+}
+
+static bool may_take(void *request, uint32_t block)
+{
+    return weir__pool_may_take(request, block);
+}
+
+static weir__mark mark_here(void *context)
+{
+    const weir__request *request = context;
+    return weir__order_mark_here(request->pool->order, request->clock);
+}
+
+/* The stream waits for all that others have left. What cannot be waited for is left
+ * out, and what comes meanwhile. */
+static void wait_for_all_locked(weir__request *request)
+    WEIR_REQUIRES(request->pool->lock)
+{
+    weir__pool *self = request->pool;
+    const weir__heap_owner *owner;
+    for (uint32_t slot = WEIR__OWNER_ASIDE + 1;
+         (owner = weir__heap_next_owner(&self->heap, &slot)) != NULL; slot++) {
+        weir__mark latest = { owner->clock, owner->latest };
+        if (owner == request->owner || weir__pool_is_barred(request, latest.clock) ||
+            !weir__order_can_wait(self->order, request->clock, latest))
+            continue;
+        weir__mutex_unlock(&self->lock);
+        (void)weir__order_wait(self->order, request->clock, request->stream, latest);
+        weir__mutex_lock(&self->lock);
+    }
+}
+
+bool weir__pool_gather_locked(weir__request *request)
+{
+    weir__pool *self = request->pool;
+    const weir__heap_merger merger = { may_take, mark_here, request };
+    if (!is_scarce_locked(self) || self->releases < self->gather_at ||
+        request->owner->kind == WEIR__POOL_CAPTURE || !marks_later(request))
+        return false;
+    /* One more: once for a request at most. */
+    self->gather_at =
+        self->releases + self->heap.taken_blocks / POOL_BLOCKS_PER_GATHER + 1;
+    wait_for_all_locked(request);
+    weir__pool_note_dropped_locked(self);
+    return weir__heap_merge(&self->heap, &merger) > 0;
 }

@@ -358,6 +358,16 @@ bool weir__heap_add_mark(weir__heap *heap, uint32_t block, weir__mark mark);
 /* Takes them all away from a HELD block. */
 void weir__heap_drop_marks(weir__heap *heap, uint32_t block);
 
+/* Makes one of each FREE block and the one behind it, of another clock, where both are
+ * usable: it is FREE behind a mark that is asked for after that, of a clock that has an
+ * owner. Returns how often. Walks all blocks. */
+typedef struct weir__heap_merger {
+    weir__heap_usable usable;
+    weir__mark (*mark)(void *context);
+    void *context;
+} weir__heap_merger;
+uint32_t weir__heap_merge(weir__heap *heap, const weir__heap_merger *merger);
+
 /* Takes away those of a HELD block's marks that `is_done` says are done, but for one if
  * all are. */
 typedef bool (*weir__heap_is_done)(void *context, weir__mark mark);

@@ -46,6 +46,33 @@ weir__heap_run weir__heap_find_run(const weir__heap *heap, size_t bytes,
     return best;
 }
 
+static bool is_free(const weir__heap *heap, uint32_t id)
+{
+    return weir__heap_state_at(heap, id) == WEIR__HEAP_FREE;
+}
+
+uint32_t weir__heap_merge(weir__heap *heap, const weir__heap_merger *merger)
+{
+    uint32_t count = 0;
+    for (const weir__chunk *chunk = heap->oldest; chunk; chunk = chunk->newer) {
+        uint32_t id = weir__heap_first(heap, chunk);
+        for (uint32_t next; id != 0; id = next) {
+            next = weir__heap_after(heap, id);
+            if (next == 0 || !is_free(heap, id) || !is_free(heap, next) ||
+                !merger->usable(merger->context, id) ||
+                !merger->usable(merger->context, next))
+                continue;
+            weir__heap_hold(heap, id);
+            weir__heap_hold(heap, next);
+            weir__mark mark = merger->mark(merger->context);
+            (void)weir__heap_release(heap, id, mark);
+            next = weir__heap_release(heap, next, mark);
+            count++;
+        }
+    }
+    return count;
+}
+
 uint32_t weir__heap_around(const weir__heap *heap, const void *ptr)
 {
     uintptr_t at = (uintptr_t)ptr;

@@ -14,6 +14,11 @@
  * that has a limit, or that upstream has refused to let grow, takes what others have
  * left before it grows.
  *
+ * A pool that has no room to grow lets threads keep less, a 1024th of what it holds
+ * each, and once less than a quarter of that is free it takes the best fit of all
+ * streams' memory and merges what lies side by side: then streams wait for each other
+ * more, and little is lost to there being several.
+ *
  * What a thread frees on a stream that Weir knows (made by it, registered, or the
  * legacy stream) it keeps at first, up to 1 MiB a block, and hands out again for the
  * same size on the same stream without a lock. All that threads keep is taken back

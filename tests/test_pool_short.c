@@ -1,0 +1,169 @@
+/* test_pool_short.c - a pool that has no room to grow, and little left: it wastes next
+ * to nothing, though its memory is of several streams, and keeps their order. */
+#include "resource_parts.h"
+#include "support_actor.h"
+
+#define LIVE 2048
+
+static pool_scene open_fixed(weir_emulated_scheduler scheduler, size_t bytes)
+{
+    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
+    emulated.memory_bytes = 64 * MIB;
+    emulated.scheduler = scheduler;
+    emulated.seed = support_seed_in_use();
+    emulated.no_ledger = scheduler == WEIR_EMULATED_NO_WORK;
+    weir_device_options device = WEIR_DEVICE_OPTIONS_INIT;
+    device.emulated = &emulated;
+    pool_scene it = { .device = open_with("emulated:0", &device) };
+    for (int i = 0; i < STREAMS; i++)
+        it.streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.initial_bytes = options.limit_bytes = bytes;
+    weir_resource *leaf = open_leaf(it.device);
+    must_ok(weir_pool_create(leaf, &options, &it.pool));
+    weir_resource_unref(leaf);
+    return it;
+}
+
+typedef struct turnover {
+    pool_scene *it;
+    uint64_t draws;
+    struct {
+        void *ptr;
+        size_t bytes;
+        int stream;
+    } blocks[LIVE];
+    size_t live, peak; /* in units of 256 bytes */
+    uint64_t refused;
+    bool works;        /* on what it takes */
+} turnover;
+
+static void give_one(turnover *self, size_t at)
+{
+    if (self->blocks[at].ptr == NULL)
+        return;
+    if (self->works)
+        give_on(self->it, self->blocks[at].stream, self->blocks[at].ptr,
+                self->blocks[at].bytes);
+    else
+        give(self->it->pool, self->it->streams[self->blocks[at].stream],
+             self->blocks[at].ptr, self->blocks[at].bytes);
+    self->blocks[at].ptr = NULL;
+    self->live -= self->blocks[at].bytes;
+}
+
+/* In the place of one another of 256 B to 8 KiB, each doubling as likely, on one of the
+ * streams. */
+static void turn_one(turnover *self, size_t at)
+{
+    give_one(self, at);
+    size_t least = (size_t)1 << support_random_below(&self->draws, 5);
+    size_t grains = least + (size_t)support_random_below(&self->draws, least);
+    int stream = (int)support_random_below(&self->draws, STREAMS);
+    void *ptr;
+    self->blocks[at].bytes = grains * 256;
+    self->blocks[at].stream = stream;
+    weir_status status =
+        weir_allocate(self->it->pool, self->it->streams[stream], grains * 256,
+                      WEIR_ALIGNMENT, &ptr);
+    self->refused += status != WEIR_OK;
+    must(status == WEIR_OK || status == WEIR_LIMIT_REACHED);
+    if (status != WEIR_OK)
+        return;
+    if (self->works)
+        stamp(self->it->device, self->it->streams[stream], ptr, grains * 256,
+              (uintptr_t)ptr);
+    self->blocks[at].ptr = ptr;
+    self->live += grains * 256;
+    if (self->peak < self->live)
+        self->peak = self->live;
+}
+
+static void turn_over(turnover *self, size_t live, size_t turns)
+{
+    for (size_t at = 0; at < live; at++)
+        turn_one(self, at);
+    for (size_t i = 0; i < turns; i++)
+        turn_one(self, (size_t)support_random_below(&self->draws, live));
+}
+
+static void end_turnover(turnover *self)
+{
+    for (size_t at = 0; at < LIVE; at++)
+        give_one(self, at);
+    must_equal(statistics_of(self->it->pool).out_blocks, 0);
+}
+
+/* How many requests a pool of `bytes` refuses; *peak is what is live at most. */
+static uint64_t refusals_of(size_t bytes, uint64_t seed, size_t *peak)
+{
+    pool_scene it = open_fixed(WEIR_EMULATED_NO_WORK, bytes);
+    turnover all = { .it = &it, .draws = seed };
+    turn_over(&all, LIVE, 10 * (size_t)LIVE);
+    *peak = all.peak;
+    end_turnover(&all);
+    close_scene(&it);
+    return all.refused;
+}
+
+/* As if all streams were one. */
+static void several_streams_need_little_more_than_is_live(void **state)
+{
+    (void)state;
+    uint64_t runs = support_bound("test_pool_short.fits", 3, 40);
+    for (uint64_t run = 0; run < runs; run++) {
+        uint64_t seed = support_seed(run);
+        size_t peak, other;
+        must_equal(refusals_of(32 * MIB, seed, &peak), 0);
+        must_equal(refusals_of(peak / 100 * 108 / 256 * 256, seed, &other),
+                   0);
+        must_equal(other, peak);
+    }
+}
+
+/* With work on all of it: who got what too early, the device finds. */
+static void what_is_merged_is_in_order(void **state)
+{
+    (void)state;
+    uint64_t runs = support_bound("test_pool_short.runs", 20, 500);
+    for (uint64_t run = 0; run < runs; run++) {
+        uint64_t seed = support_seed(run);
+        pool_scene it = open_fixed(WEIR_EMULATED_STEPPED, 128 * KIB);
+        turnover all = { .it = &it, .draws = seed, .works = true };
+        turn_over(&all, 64, 300);
+        must(waits(&it) > 0);
+        end_turnover(&all);
+        must_ok(weir_device_sync(it.device));
+        must_equal(statistics_of(it.pool).free_bytes, 128 * KIB);
+        give(it.pool, it.streams[0], take(it.pool, it.streams[0], 128 * KIB),
+             128 * KIB);
+        close_scene(&it);
+    }
+}
+
+/* Each thread and stream keeps less, until there is room to grow again. A test build's
+ * share of what is held is all of it. */
+static void threads_keep_less_of_a_pool_without_room(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(MIB, 4 * MIB);
+    const weir__pool *pool = it.pool->self;
+    must_equal(pool->cache_bytes, 4 * MIB);
+    void *a = take_on(&it, 0, 256);
+    must_equal(pool->cache_bytes, MIB);
+    give_on(&it, 0, a, 256);
+    must_equal(weir_resource_trim_sync(it.pool, 0), MIB);
+    (void)try_take(&it, 0, 2 * MIB, WEIR_LIMIT_REACHED);
+    must_equal(pool->cache_bytes, 4 * MIB);
+    close_scene(&it);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(several_streams_need_little_more_than_is_live),
+        cmocka_unit_test(what_is_merged_is_in_order),
+        cmocka_unit_test(threads_keep_less_of_a_pool_without_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
