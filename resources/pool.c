@@ -255,22 +255,32 @@ typedef struct returning {
     uint64_t birth;        /* the clock that it was allocated under */
 } returning;
 
-static size_t asked_bytes(const weir__heap_block *block)
+/* What a block was asked for with, by its tag. */
+static size_t asked_bytes(const weir__heap_block *block, uint32_t tag)
 {
-    uint32_t slack = weir__heap_tag(block) >> WEIR__TAG_SLACK_SHIFT & 0xffu;
-    return weir__heap_bytes(block) - slack;
+    return weir__heap_bytes(block) - (tag >> WEIR__TAG_SLACK_SHIFT & 0xffu);
 }
 
-static size_t asked_alignment(const weir__heap_block *block)
+static size_t asked_alignment(uint32_t tag)
 {
-    return (size_t)1 << (weir__heap_tag(block) >> WEIR__TAG_ALIGN_SHIFT & 31u);
+    return (size_t)1 << (tag >> WEIR__TAG_ALIGN_SHIFT & 31u);
 }
 
-static const weir__heap_owner *birth_of(const weir__pool *self,
-                                        const weir__heap_block *block)
+/* A block, as another thread may be giving it to its cache meanwhile: each word is read
+ * once. */
+typedef struct sighting {
+    uint32_t tag;
+    uint32_t birth; /* if it is out: the owner whose stream it was allocated on */
+    bool is_out;
+} sighting;
+
+static sighting see_locked(const weir__pool *self, const weir__heap_block *block)
+    WEIR_REQUIRES(self->lock)
 {
-    return weir__heap_owner_at(
-        &self->heap, atomic_load_explicit(&block->link, memory_order_relaxed));
+    sighting it = { weir__heap_low_tag(block), weir__link_of(block), false };
+    it.is_out = (it.tag & WEIR__TAG_STATE_MASK) == WEIR__HEAP_OUT &&
+                it.birth < self->heap.owner_count;
+    return it;
 }
 
 /* A pointer that is not the address of a block that is out. What lies in free memory
@@ -296,13 +306,18 @@ static returning begin_return(weir__pool *self, const void *ptr, size_t bytes,
     weir__heap_block *block = weir__heap_lookup(&self->heap.view, ptr, &id);
     if (block == NULL) {
         *wrong = unknown_pointer(self, ptr);
-    } else if (weir__heap_state_of(block) != WEIR__HEAP_OUT) {
+        weir__mutex_unlock(&self->lock);
+        return it;
+    }
+    sighting seen = see_locked(self, block);
+    size_t asked = asked_bytes(block, seen.tag), aligned = asked_alignment(seen.tag);
+    if (!seen.is_out) {
         wrong->kind = WEIR_MISUSE_DOUBLE_FREE;
-    } else if (asked_bytes(block) != bytes || asked_alignment(block) != alignment) {
-        *wrong = (slip){ WEIR_MISUSE_WRONG_SIZE, asked_bytes(block),
-                         asked_alignment(block) };
+    } else if (asked != bytes || aligned != alignment) {
+        *wrong = (slip){ WEIR_MISUSE_WRONG_SIZE, asked, aligned };
     } else {
-        it = (returning){ id, bytes, birth_of(self, block)->clock };
+        const weir__heap_owner *birth = weir__heap_owner_at(&self->heap, seen.birth);
+        it = (returning){ id, bytes, birth->clock };
         weir__heap_set_tag(block, WEIR__HEAP_CACHED);
     }
     weir__mutex_unlock(&self->lock);
@@ -444,15 +459,19 @@ weir_status weir__pool_find(void *context, const void *ptr, weir_block *out)
     weir__mutex_lock(&self->lock);
     uint32_t id;
     const weir__heap_block *block = weir__heap_lookup(&self->heap.view, ptr, &id);
-    bool is_out = block != NULL && weir__heap_state_of(block) == WEIR__HEAP_OUT;
-    if (is_out)
-        *out = (weir_block){ .struct_size = sizeof *out,
-                             .ptr = (void *)weir__heap_base(block),
-                             .bytes = asked_bytes(block),
-                             .alignment = asked_alignment(block),
-                             .stream = birth_of(self, block)->stream };
+    sighting seen = { 0 };
+    if (block != NULL)
+        seen = see_locked(self, block);
+    if (seen.is_out)
+        *out = (weir_block){
+            .struct_size = sizeof *out,
+            .ptr = (void *)weir__heap_base(block),
+            .bytes = asked_bytes(block, seen.tag),
+            .alignment = asked_alignment(seen.tag),
+            .stream = weir__heap_owner_at(&self->heap, seen.birth)->stream
+        };
     weir__mutex_unlock(&self->lock);
-    if (!is_out)
+    if (!seen.is_out)
         return weir__fail(WEIR_NOT_FOUND, "pool: no block that is out begins at %p",
                           ptr);
     return WEIR_OK;

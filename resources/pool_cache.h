@@ -95,6 +95,7 @@ typedef struct weir__cache {
     size_t bytes;            /* in bins and on the spill list */
     uint32_t unclosed;       /* blocks given to the heap since the last event */
     bool is_quiet;           /* nobody was likely to want them then */
+    uint32_t dry;            /* misses since anything was given back */
     weir_stream alias;       /* another name of the stream, or the same */
     weir__recent recent[WEIR__RECENT];
     weir__block_list spill;

@@ -129,16 +129,28 @@ static inline bool hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
 /* How many magazines of one size are looked at for one of the own stream. */
 #define LOOK_MOST 8
 
-static const weir__magazine *own_magazine(const weir__pool *self, uint64_t clock,
-                                          uint32_t grains)
+/* So many misses and nothing given back say that a stream's memory comes back
+ * elsewhere. */
+#define DRY_LEAST 4
+
+/* *surplus: there is none, but others have some, the depot is half full, and nothing
+ * comes back on the stream: what goes from one stream to another, again and again, is
+ * handed over as it is. */
+static const weir__magazine *own_magazine(const weir__pool *self, weir__cache *cache,
+                                          uint32_t grains, bool *surplus)
 {
-    if (self->depot.count == 0)
+    const weir__depot *depot = &self->depot;
+    cache->dry++;
+    if (depot->count == 0)
         return NULL;
-    const weir__magazine *magazine = weir__depot_next(&self->depot, grains, NULL);
+    const weir__magazine *magazine = weir__depot_next(depot, grains, NULL);
+    *surplus = magazine != NULL && cache->dry > DRY_LEAST &&
+               (depot->bytes > self->cache_bytes / 2 ||
+                depot->count > WEIR__DEPOT_MOST / 2);
     for (int i = 0; i < LOOK_MOST && magazine != NULL; i++) {
-        if (magazine->mark.clock == clock)
+        if (magazine->mark.clock == cache->clock)
             return magazine;
-        magazine = weir__depot_next(&self->depot, grains, magazine);
+        magazine = weir__depot_next(depot, grains, magazine);
     }
     return NULL;
 }
@@ -234,7 +246,7 @@ static inline uint32_t take_fit_locked(weir__pool *self, const weir__cache *cach
 }
 
 static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_t bytes,
-                   size_t alignment, void **out)
+                   size_t alignment, void **out, bool *surplus)
 {
     uint32_t grains = grains_of(bytes);
     if (grains <= WEIR__CACHED_GRAINS)
@@ -246,10 +258,11 @@ static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_
     bool promised = weir__heap_promise(&self->heap);
     if (promised) {
         settle_spilt_locked(self, cache);
-        const weir__magazine *own = own_magazine(self, cache->clock, grains);
+        const weir__magazine *own =
+            own_magazine(self, cache, grains, surplus);
         if (own != NULL)
             magazine = weir__depot_take(&self->depot, own);
-        else
+        else if (!*surplus)
             block = take_fit_locked(self, cache, bytes, alignment);
         if (block != 0)
             *out = (void *)weir__heap_base(weir__heap_block_of(&self->heap, block));
@@ -270,29 +283,35 @@ static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_
     return true;
 }
 
-/* What a hit did not answer. *wanted is a stream that the thread frees on and has no
- * cache for: giving back cannot make one. */
+/* What is to be done outside of the gate. */
+typedef struct errand {
+    weir_stream wanted; /* the thread frees on it, and has no cache for it: giving back
+                           cannot make one */
+    bool surplus;       /* a magazine of another stream's is to be taken */
+} errand;
+
+/* What a hit did not answer. */
 static WEIR_COLD bool miss_bin(weir__pool *self, weir__seat *seat, weir__cache *cache,
                                size_t bytes, size_t alignment, void **out,
-                               weir_stream *wanted)
+                               errand *after)
 {
-    *wanted = seat->wanted;
+    after->wanted = seat->wanted;
     seat->wanted = NULL;
     weir__bin *bin = weir__cache_bin(cache, grains_of(bytes));
     if (bin->grains == grains_of(bytes) && bin->count > 0)
         weir__cache_give_up(cache, bin);
-    return refill(self, seat, cache, bytes, alignment, out);
+    return refill(self, seat, cache, bytes, alignment, out, &after->surplus);
 }
 
 /* Also from the second magazine, which becomes the first; and what the ledger has to
  * hear. */
 static inline bool hit_or_miss_bin(weir__pool *self, weir__seat *seat,
                                    weir__cache *cache, size_t bytes, size_t alignment,
-                                   void **out, weir_stream *wanted)
+                                   void **out, errand *after)
 {
     (void)weir__bin_is_ready(weir__cache_bin(cache, grains_of(bytes)), view_of(self));
     bool done = hit(self, seat, cache, bytes, alignment, out) ||
-                miss_bin(self, seat, cache, bytes, alignment, out, wanted);
+                miss_bin(self, seat, cache, bytes, alignment, out, after);
     if (done && self->listens)
         learn_dropped(self);
     return done;
@@ -304,13 +323,15 @@ static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir__seat *s
                                                  size_t bytes, size_t alignment,
                                                  void **out)
 {
-    weir_stream wanted = NULL;
+    errand after = { 0 };
     void *ptr = NULL;
     bool done = cache != NULL &&
-                hit_or_miss_bin(self, seat, cache, bytes, alignment, &ptr, &wanted);
+                hit_or_miss_bin(self, seat, cache, bytes, alignment, &ptr, &after);
     weir__gate_leave(&seat->gate);
-    if (WEIR_UNLIKELY(wanted != NULL))
-        weir__pool_take_seat(self, wanted);
+    if (WEIR_UNLIKELY(after.wanted != NULL))
+        weir__pool_take_seat(self, after.wanted);
+    if (WEIR_UNLIKELY(after.surplus && !done))
+        done = weir__pool_allocate_surplus(self, stream, bytes, alignment, &ptr);
     weir__pool_tell_lost(self);
     if (WEIR_UNLIKELY(!done))
         return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
@@ -411,6 +432,7 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
                             uint32_t grains)
 {
     weir__bin *bin = weir__cache_bin(cache, grains);
+    cache->dry = 0;
     cache->bytes += size_of(grains);
     if (WEIR_LIKELY(bin->grains == grains)) {
         if (WEIR_UNLIKELY(!weir__bin_push(bin, block, id, ptr, cache->holder_tag))) {
@@ -502,6 +524,7 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
                       cache->bytes + size > self->cache_bytes))
         return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
     (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
+    cache->dry = 0;
     cache->bytes += size;
     tally_back(&seat->tally, bytes);
     weir__gate_leave(&seat->gate);

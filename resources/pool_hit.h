@@ -21,6 +21,11 @@ weir_status weir__pool_allocate_slowly(weir__pool *pool, weir_stream stream,
 bool weir__pool_deallocate_slowly(weir__pool *pool, weir_stream stream, void *ptr,
                                   size_t bytes, size_t alignment);
 
+/* From a magazine of the depot, whose blocks have that size. False: there is none that
+ * the stream may wait for. */
+bool weir__pool_allocate_surplus(weir__pool *pool, weir_stream stream, size_t bytes,
+                                 size_t alignment, void **out);
+
 /* A block has gone out, or come back, without a cache. */
 void weir__pool_count_out(weir__pool *pool, size_t bytes);
 void weir__pool_count_back(weir__pool *pool, size_t bytes);

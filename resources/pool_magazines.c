@@ -105,3 +105,36 @@ uint32_t weir__pool_take_magazine(weir__request *request)
     }
     return 0;
 }
+
+bool weir__pool_allocate_surplus(weir__pool *self, weir_stream stream, size_t bytes,
+                                 size_t alignment, void **out)
+{
+    weir__request request = {
+        .pool = self,
+        .stream = stream,
+        .asked_bytes = bytes,
+        .asked_alignment = alignment,
+        .alignment = WEIR__HEAP_GRAIN,
+        .bytes = (bytes + WEIR__HEAP_GRAIN - 1) & ~(WEIR__HEAP_GRAIN - 1),
+    };
+    if (weir__order_clock(self->order, stream, &request.clock) != WEIR_OK)
+        return false;
+    weir__mutex_lock(&self->lock);
+    bool met = weir__pool_meet_owner_locked(&request);
+    if (met)
+        request.owner->pins++;
+    weir__mutex_unlock(&self->lock);
+    if (!met)
+        return false;
+    uint32_t block = weir__pool_take_known_magazine(&request);
+    if (block == 0)
+        block = weir__pool_take_magazine(&request);
+    weir__mutex_lock(&self->lock);
+    request.owner->pins--;
+    if (block != 0)
+        *out = (void *)weir__heap_base(weir__heap_block_of(&self->heap, block));
+    weir__mutex_unlock(&self->lock);
+    if (block != 0)
+        weir__pool_count_out(self, bytes);
+    return block != 0;
+}

@@ -22,6 +22,7 @@
 #define WARM     256  /* batches before anything is counted */
 #define MAGAZINE 32   /* as the pool's */
 #define LOCKS_MOST 8  /* for each magazine, those of the device among them */
+#define LOCKS_BETWEEN_MOST 24 /* with a wait */
 #define BYTES    ((size_t)4096)
 
 /* ---- locks, counted ---- */
@@ -166,11 +167,40 @@ static void frees_on_another_thread_lock_seldom(void **state)
     hits_close(&it.scene);
 }
 
+static void turn_over_between_streams(const hits_scene *it, size_t pairs)
+{
+    for (size_t i = 0; i < pairs; i++)
+        hits_give(it, 1, hits_take(it, 0, BYTES), BYTES);
+}
+
+/* What is allocated on one stream and freed on another, for ever: by magazines, each
+ * for one event and one wait. */
+static void frees_on_another_stream_lock_seldom(void **state)
+{
+    (void)state;
+    hits_scene it = hits_open();
+    turn_over_between_streams(&it, PAIRS);
+    uint64_t before = locks;
+    weir_device_calls calls = calls_of(&it);
+    turn_over_between_streams(&it, PAIRS);
+    weir_device_calls calls_after = calls_of(&it);
+    uint64_t records = calls_after.event_record - calls.event_record;
+    uint64_t waits = calls_after.stream_wait_event - calls.stream_wait_event;
+    print_message("locks of a pair: %.3f; %.3f events recorded, %.3f waits\n",
+                  (double)(locks - before) / PAIRS, (double)records / PAIRS,
+                  (double)waits / PAIRS);
+    assert_true(locks - before <= PAIRS / MAGAZINE * LOCKS_BETWEEN_MOST);
+    assert_true(records <= PAIRS / MAGAZINE + 2);
+    assert_true(waits <= PAIRS / MAGAZINE + 2);
+    hits_close(&it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hits_lock_nothing),
         cmocka_unit_test(frees_on_another_thread_lock_seldom),
+        cmocka_unit_test(frees_on_another_stream_lock_seldom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
