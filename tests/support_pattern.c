@@ -8,37 +8,51 @@
 #define PAGE_BYTES  ((size_t)4096)
 #define STEP_BYTES  ((size_t)256 << 10)
 
-/* The pattern: a word per eight bytes, each with its place in it. */
-static uint64_t pattern_word(uint64_t key, size_t offset)
+#define CHUNK_WORDS 64 /* that are made at a time */
+
+/* The pattern: a word per eight bytes, each with its place in it. Makes those of the
+ * next chunk from `from` on, and answers how many bytes of it lie before `to`. Much of
+ * the time of most suites passes here, and what it writes to is its caller's own: so no
+ * sanitizer looks at each word. */
+__attribute__((no_sanitize("address", "thread", "undefined")))
+static size_t chunk_make(uint64_t words[CHUNK_WORDS], size_t from, size_t to,
+                         uint64_t key)
 {
-    return (key ^ UINT64_C(0x5bd1e9955bd1e995)) + offset * UINT64_C(0x9e3779b97f4a7c15);
+    const uint64_t factor = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t word = (key ^ UINT64_C(0x5bd1e9955bd1e995)) + from * factor;
+    size_t count = (to - from + 7) / 8;
+    if (count > CHUNK_WORDS)
+        count = CHUNK_WORDS;
+    for (size_t i = 0; i < count; i++, word += 8 * factor)
+        words[i] = word;
+    return count * 8 < to - from ? count * 8 : to - from;
 }
 
-/* Whole words first: most of the time of most suites passes here. */
 static void part_write(unsigned char *base, size_t from, size_t to, uint64_t key)
 {
-    size_t at = from;
-    for (; to - at >= 8; at += 8) {
-        uint64_t word = pattern_word(key, at);
-        memcpy(base + at, &word, 8);
+    uint64_t words[CHUNK_WORDS];
+    while (from < to) {
+        size_t bytes = chunk_make(words, from, to, key);
+        memcpy(base + from, words, bytes);
+        from += bytes;
     }
-    uint64_t word = pattern_word(key, at);
-    memcpy(base + at, &word, to - at);
 }
 
 /* The offset of the first wrong word, or `to`. */
 static size_t part_compare(const unsigned char *base, size_t from, size_t to,
-                            uint64_t key)
+                           uint64_t key)
 {
-    size_t at = from;
-    for (; to - at >= 8; at += 8) {
-        uint64_t found;
-        memcpy(&found, base + at, 8);
-        if (found != pattern_word(key, at))
-            return at;
+    uint64_t words[CHUNK_WORDS];
+    while (from < to) {
+        size_t bytes = chunk_make(words, from, to, key), i = 0;
+        if (memcmp(base + from, words, bytes) != 0) {
+            while (memcmp(base + from, &words[i], bytes < 8 ? bytes : 8) == 0)
+                from += 8, bytes -= 8, i++;
+            return from;
+        }
+        from += bytes;
     }
-    uint64_t word = pattern_word(key, at);
-    return memcmp(base + at, &word, to - at) != 0 ? at : to;
+    return to;
 }
 
 /* The next part of a block that carries the pattern, from *from on: writes its ends,
