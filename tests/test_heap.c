@@ -66,6 +66,67 @@ static void heap_keeps_what_it_promised(void **state)
     weir__heap_close(&heap);
 }
 
+#define TAKER ((uint64_t)9)
+
+static bool is_not_of_3(void *context, uint32_t id)
+{
+    return weir__heap_mark(context, id).clock != 3;
+}
+
+/* Later from one to the next. */
+static weir__mark takers_mark(void *context)
+{
+    weir__heap *heap = context;
+    return (weir__mark){ TAKER, weir__heap_owner_find(heap, TAKER)->latest + 1 };
+}
+
+/* Neighbours of several clocks become one, as far as they are usable; what has none
+ * stays what it was. */
+static void heap_merges_what_is_usable(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 10, OUT = 4 };
+    static const uint64_t clocks[BLOCKS] = { 1, 2, 1, 3, 0, 2, 1, 3, 3, 2 };
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    uint32_t ids[BLOCKS];
+    open_heap(&heap, &chunk, BLOCKS * GRAIN);
+    weir__heap_owner *taker = weir__heap_owner_get(&heap, TAKER, NULL);
+    must(taker != NULL);
+    taker->pins++;
+    for (int i = 0; i < BLOCKS; i++) {
+        must(weir__heap_promise(&heap));
+        ids[i] = take_best(&heap, weir__heap_owner_at(&heap, WEIR__OWNER_DONE), GRAIN,
+                           GRAIN);
+        weir__heap_forget_promise(&heap);
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        if (i == OUT)
+            continue;
+        must(weir__heap_owner_get(&heap, clocks[i], NULL) != NULL);
+        come_back(&heap, ids[i]);
+        weir__heap_release(&heap, ids[i], (weir__mark){ clocks[i], 7 });
+        must(weir__heap_promise(&heap)); /* so that it has a record */
+        weir__heap_forget_promise(&heap);
+    }
+    must_equal(heap.free_blocks, BLOCKS - 2); /* the two of clock 3 are one */
+
+    const weir__heap_merger merger = { is_not_of_3, takers_mark, &heap };
+    must_equal(weir__heap_merge(&heap, &merger), 3);
+    weir__heap_verify(&heap);
+    must_equal(taker->free_blocks, 2);
+    must_equal(taker->free_bytes, 5 * GRAIN);
+    uint32_t best = weir__heap_best(&heap, taker, 3 * GRAIN, GRAIN);
+    must(base_of(&heap, best) == BASE);
+    must_equal(weir__heap_mark(&heap, best).number, 2);
+    best = weir__heap_best(&heap, taker, 2 * GRAIN, GRAIN);
+    must(base_of(&heap, best) == BASE + 5 * GRAIN);
+    must_equal(weir__heap_owner_find(&heap, 3)->free_bytes, 3 * GRAIN);
+    must_equal(weir__heap_owner_find(&heap, 2)->free_bytes, GRAIN);
+    must_equal(weir__heap_merge(&heap, &merger), 0);
+    weir__heap_close(&heap);
+}
+
 /* Nor do frees of very many owners, each of which needs a row of its own, use up the
  * rows that a request was promised. */
 static void heap_keeps_the_rows_that_it_promised(void **state)
@@ -316,6 +377,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heap_keeps_what_it_promised),
+        cmocka_unit_test(heap_merges_what_is_usable),
         cmocka_unit_test(heap_keeps_the_rows_that_it_promised),
         cmocka_unit_test(heap_keeps_the_records_of_owners_apart),
         cmocka_unit_test(heap_says_when_it_knows_no_more_clocks),
