@@ -220,15 +220,16 @@ static inline uint32_t weir__heap_step(const weir__heap_block *block, uint64_t a
 }
 
 /* Whether a record is that of a block at `ptr` with the tag `low`, without the upper
- * bits of its base. */
+ * bits of its base. The tag first: a record that is used again may have the same one,
+ * and only who has acquired it sees that it begins elsewhere. */
 static inline bool weir__heap_is_tagged(const weir__heap_block *block, const void *ptr,
                                         uint32_t low)
 {
     uint64_t grain = (uint64_t)(uintptr_t)ptr >> WEIR__HEAP_GRAIN_BITS;
     uint32_t tag = low | (uint32_t)(grain >> 32) << WEIR__TAG_HIGH_SHIFT;
     return (uintptr_t)ptr % WEIR__HEAP_GRAIN == 0 &&
-           atomic_load_explicit(&block->low, memory_order_relaxed) == (uint32_t)grain &&
-           atomic_load_explicit(&block->tag, memory_order_acquire) == tag;
+           atomic_load_explicit(&block->tag, memory_order_acquire) == tag &&
+           atomic_load_explicit(&block->low, memory_order_relaxed) == (uint32_t)grain;
 }
 
 /* The block at `ptr` if it has the tag `low`, without the upper bits of its base, and

@@ -1,0 +1,315 @@
+/* support_recorded.c - see support_recorded.h. */
+#include "support_recorded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+#include "support_explore.h"
+
+#define LINE         ((size_t)64)
+#define ARENA_BYTES  ((size_t)1 << 18) /* with a line to spare */
+#define WORD         sizeof(uint32_t)
+#define ARENA_WORDS  (ARENA_BYTES / WORD)
+#define EVENTS       ((uint32_t)1 << 18)
+#define ALLOCATIONS  512u
+#define MOST_AT_ONCE 256u /* that one load may give */
+#define SEEN         128u /* words that one reader loads */
+#define STATES       ((size_t)1 << 20)
+#define NEVER        UINT32_MAX
+#define GARBAGE      0xa5
+
+/* Something that was stored; it has a place in the order of all. */
+typedef struct event {
+    uint64_t value;
+    uint32_t older;  /* of the same word, or 0 */
+    uint32_t known;  /* from this moment on */
+    uint32_t tells;  /* who acquires it knows all up to here; 0: nothing */
+    uint32_t user;   /* or 0 */
+    bool is_plain;
+} event;
+
+typedef struct allocation {
+    size_t begin, end; /* in the arena */
+    uint32_t freed;    /* when, or NEVER */
+} allocation;
+
+typedef struct seen {
+    const void *word;
+    uint32_t event;
+} seen;
+
+static struct {
+    _Alignas(64) unsigned char arena[ARENA_BYTES];
+    unsigned char shadow[ARENA_BYTES]; /* as it was */
+    size_t used;
+    allocation allocations[ALLOCATIONS];
+    uint32_t allocation_count;
+    event events[EVENTS];              /* the first is none */
+    uint32_t now;                      /* the last */
+    uint32_t newest[ARENA_WORDS];      /* of each word */
+    uint32_t user, user_knows;
+} all;
+
+static struct {
+    const recorded_reader *is; /* null: nobody reads */
+    uint32_t knows;
+    seen seen[SEEN];
+    uint32_t seen_count;
+    uint32_t turns;
+    uint64_t last;
+    explorer ways;
+    uint64_t states[STATES]; /* that were met, open addressing */
+    uint32_t turns_of[STATES]; /* when; the fewest */
+    uint64_t used[STATES / 2];
+    size_t state_count;
+} reading;
+
+/* ---- recording ---- */
+
+static size_t place_of(const void *word)
+{
+    size_t place = (size_t)((uintptr_t)word - (uintptr_t)all.arena);
+    must(place < all.used); /* memory that nobody has */
+    return place;
+}
+
+static uint64_t value_at(const unsigned char *bytes, size_t count)
+{
+    uint64_t value = 0; /* the lower bytes come first here */
+    memcpy(&value, bytes, count);
+    return value;
+}
+
+static event *event_make(size_t place)
+{
+    must(all.now + 1 < EVENTS);
+    event *made = &all.events[++all.now];
+    *made = (event){ .older = all.newest[place / WORD],
+                     .known = all.user != 0 ? NEVER : all.now,
+                     .user = all.user };
+    all.newest[place / WORD] = all.now;
+    return made;
+}
+
+/* What was stored plainly since it was looked last. */
+static void find_plain(void)
+{
+    for (size_t line = 0; line < all.used; line += LINE) {
+        if (memcmp(all.arena + line, all.shadow + line, LINE) == 0)
+            continue;
+        for (size_t at = line; at < line + LINE; at += WORD) {
+            if (memcmp(all.arena + at, all.shadow + at, WORD) == 0)
+                continue;
+            event *made = event_make(at);
+            made->value = value_at(all.arena + at, sizeof made->value);
+            made->is_plain = true;
+        }
+        memcpy(all.shadow + line, all.arena + line, LINE);
+    }
+}
+
+void recorded_store(void *word, size_t bytes, uint64_t value, memory_order order)
+{
+    must(reading.is == NULL);
+    find_plain();
+    size_t place = place_of(word);
+    event *made = event_make(place);
+    made->value = value;
+    if (order == memory_order_release || order == memory_order_seq_cst)
+        made->tells = all.user != 0 ? all.user_knows : all.now;
+    memcpy(all.arena + place, &value, bytes);
+    memcpy(all.shadow + place, &value, bytes);
+}
+
+void *recorded_alloc(size_t bytes)
+{
+    find_plain();
+    size_t begin = all.used;
+    must(all.allocation_count < ALLOCATIONS && ARENA_BYTES - begin > bytes + LINE);
+    all.allocations[all.allocation_count++] =
+        (allocation){ begin, begin + bytes, NEVER };
+    all.used = (begin + bytes + LINE - 1) & ~(LINE - 1);
+    return all.arena + begin;
+}
+
+static allocation *allocation_of(size_t place)
+{
+    for (uint32_t i = 0; i < all.allocation_count; i++) {
+        allocation *its = &all.allocations[i];
+        if (its->begin <= place && place < its->end)
+            return its;
+    }
+    return NULL;
+}
+
+/* It stays there, so that who reads it nevertheless is caught. */
+void recorded_free(void *ptr)
+{
+    find_plain();
+    if (ptr != NULL)
+        allocation_of(place_of(ptr))->freed = all.now;
+}
+
+void recorded_begin(void)
+{
+    reading.is = NULL;
+    all.used = all.allocation_count = all.now = all.user = 0;
+    memset(all.newest, 0, sizeof all.newest);
+    memset(all.arena, GARBAGE, sizeof all.arena);
+    memset(all.shadow, GARBAGE, sizeof all.shadow);
+}
+
+uint32_t recorded_now(void)
+{
+    find_plain();
+    return all.now;
+}
+
+void recorded_act_as(uint32_t user, uint32_t knows)
+{
+    find_plain();
+    all.user = user;
+    all.user_knows = knows;
+}
+
+void recorded_settle(uint32_t user)
+{
+    for (uint32_t i = 1; i <= all.now; i++) {
+        if (all.events[i].user == user && all.events[i].known == NEVER)
+            all.events[i].known = all.now;
+    }
+}
+
+/* ---- reading ---- */
+
+static uint64_t mix(uint64_t sum, uint64_t value)
+{
+    sum = (sum ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return sum ^ sum >> 29;
+}
+
+static bool is_known(uint32_t number)
+{
+    return all.events[number].known <= reading.knows;
+}
+
+/* A state is new, too, if there are more turns to come than when it was met. */
+static bool is_new_state(void)
+{
+    uint64_t words = 0; /* in whichever order they were seen */
+    for (uint32_t i = 0; i < reading.seen_count; i++) {
+        if (!is_known(reading.seen[i].event)) /* else it adds nothing */
+            words += mix((uintptr_t)reading.seen[i].word, reading.seen[i].event);
+    }
+    uint64_t sum = mix(mix(mix(1, reading.last), reading.knows), words) | 1;
+    size_t at = sum >> 20 & (STATES - 1);
+    for (; reading.states[at] != 0; at = (at + 1) % STATES) {
+        if (reading.states[at] != sum)
+            continue;
+        if (reading.turns_of[at] <= reading.turns)
+            return false;
+        reading.turns_of[at] = reading.turns;
+        return true;
+    }
+    must(reading.state_count < STATES / 2);
+    reading.states[at] = sum;
+    reading.turns_of[at] = reading.turns;
+    reading.used[reading.state_count++] = at;
+    return true;
+}
+
+/* From a state that was met before, this run tries nothing more. */
+static void turn_begins(void)
+{
+    explorer *ways = &reading.ways;
+    reading.turns++;
+    must(reading.turns <= reading.is->most_turns);
+    if (ways->active && ways->at == ways->length && !is_new_state())
+        ways->active = false;
+}
+
+static seen *seen_of(const void *word)
+{
+    for (uint32_t i = 0; i < reading.seen_count; i++) {
+        if (reading.seen[i].word == word)
+            return &reading.seen[i];
+    }
+    must(reading.seen_count < SEEN);
+    seen *made = &reading.seen[reading.seen_count++];
+    *made = (seen){ .word = word };
+    return made;
+}
+
+/* What a load may give: from what the reader knows of, or has seen, to the last. */
+static uint32_t choose_event(const void *word, uint32_t least)
+{
+    uint32_t from[MOST_AT_ONCE], count = 0;
+    uint32_t at = all.newest[place_of(word) / WORD];
+    while (at > reading.is->until)
+        at = all.events[at].older;
+    for (;; at = all.events[at].older) {
+        must(at != 0); /* it may not be set up yet */
+        must(count < MOST_AT_ONCE);
+        from[count++] = at;
+        if (at <= least || is_known(at) || word == reading.is->own)
+            break;
+        must(!all.events[at].is_plain); /* a race */
+    }
+    return count > 1 ? from[explore_choose(&reading.ways, count)] : from[0];
+}
+
+/* What a reader finds behind a pointer without a load that is recorded. */
+static void read_plainly(uint64_t pointer)
+{
+    const unsigned char *bytes = (const unsigned char *)(uintptr_t)pointer;
+    for (size_t at = 0; at < reading.is->plain_bytes; at += WORD) {
+        uint32_t number = all.newest[place_of(bytes + at) / WORD];
+        must(number != 0 && is_known(number)); /* set up, and nobody is at it */
+    }
+}
+
+static uint64_t load_as_reader(const void *word, size_t bytes, memory_order order)
+{
+    if (word == reading.is->turn)
+        turn_begins();
+    must(reading.ways.length < EXPLORE_DEPTH);
+    const allocation *its = allocation_of(place_of(word));
+    must(its != NULL && its->freed >= reading.is->until);
+    seen *its_seen = seen_of(word);
+    its_seen->event = choose_event(word, its_seen->event);
+    const event *got = &all.events[its_seen->event];
+    if ((order == memory_order_acquire || order == memory_order_seq_cst) &&
+        reading.knows < got->tells)
+        reading.knows = got->tells;
+    uint64_t value = bytes == WORD ? (uint32_t)got->value : got->value;
+    if (word == reading.is->plain && value != 0)
+        read_plainly(value);
+    reading.last = value;
+    return value;
+}
+
+uint64_t recorded_load(const void *word, size_t bytes, memory_order order)
+{
+    return reading.is != NULL ? load_as_reader(word, bytes, order)
+                              : value_at(all.arena + place_of(word), bytes);
+}
+
+uint64_t recorded_explore(const recorded_reader *reader)
+{
+    find_plain();
+    reading.ways = (explorer){ .most_switches = 0 };
+    while (reading.state_count > 0)
+        reading.states[reading.used[--reading.state_count]] = 0;
+    do {
+        reading.is = reader;
+        reading.ways.active = true;
+        reading.knows = reader->knows;
+        reading.seen_count = 0;
+        reading.turns = 0;
+        reading.last = 0;
+        reader->read(reader->context);
+        reading.is = NULL;
+    } while (explore_next(&reading.ways));
+    return reading.ways.runs;
+}
