@@ -1,10 +1,12 @@
 /* pool_miss.c - a request whose stream has nothing that fits under its own clock.
  *
  * In this order: what the stream may take as far as is known; what turns out to be
- * done when asked for; what is left of the initial size; other streams' memory, for
- * which this one is made to wait, magazines of the depot first; all of it once more
- * with what was in caches; growth; growth once more after a flush. All of it
- * with the lock `miss` held, and the pool's own lock only in between the calls.
+ * done when asked for; what is left of the initial size; growth, while little lies idle
+ * on other streams; their memory, for which this one is made to wait, magazines of the
+ * depot first; all of it once more with what was in caches; growth; what was left out
+ * before, for it would have cost much or did not fit well; growth once more after a
+ * flush. All of it with the lock `miss` held, and the pool's own lock only in between
+ * the calls.
  *
  * What is taken apart is left as it was: a remainder keeps the mark of its own last
  * use, so that its stream goes on without a wait and nobody else gets one. Only
@@ -196,7 +198,9 @@ static weir__heap_run find_run_locked(weir__request *request, weir__pool_search 
     last->bytes = request->bytes;
     last->again_at = 0;
     if (is_free)
-        last->again_at = self->releases + heap->taken_blocks / BLOCKS_PER_WALK + 1;
+        last->again_at =
+            self->releases + 1 +
+            (heap->taken_blocks + heap->free_blocks) / BLOCKS_PER_WALK;
     else if (run.first == 0 && request->barred_count == 0)
         last->again_at = self->releases + 1;
     return run;

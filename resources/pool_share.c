@@ -9,7 +9,10 @@
  * has enough after a while, and nobody looks beyond his own; and no more than the slack
  * lies idle while the pool grows.
  *
- * None of this where the pool may not grow as it likes: then all memory is for all. */
+ * None of this where the pool may not grow as it likes: then all memory is for all. And
+ * where it cannot grow and little is left, nobody cuts up what is his own before he has
+ * looked at what all have; now and then who does so waits for all others, and merges
+ * what lies side by side of several. */
 #include "internal.h"
 #include "pool_internal.h"
 #include "pool_seats.h"
