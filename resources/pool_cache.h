@@ -250,7 +250,8 @@ static inline void weir__lost_add(weir__lost *lost, const weir__heap_block *met,
     lost->lists++;
     lost->blocks += blocks;
     lost->bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
-    lost->ptr = (const void *)weir__heap_base(met);
+    if (weir__heap_grains(met) != 0) /* else a link that ended was followed */
+        lost->ptr = (const void *)weir__heap_base(met);
 }
 
 /* ---- pool_cache.c: behind the gate ---- */

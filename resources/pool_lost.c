@@ -42,7 +42,8 @@ void weir__pool_note_lost_locked(weir__pool *self, weir__lost *lost)
         both[i]->lists += lost->lists;
         both[i]->blocks += lost->blocks;
         both[i]->bytes += lost->bytes;
-        both[i]->ptr = lost->ptr;
+        if (lost->ptr != NULL)
+            both[i]->ptr = lost->ptr;
     }
     take_back_locked(self, lost->lists, (int64_t)lost->bytes);
     *lost = (weir__lost){ 0 };
@@ -104,9 +105,17 @@ void weir__pool_tell_lost_now(weir__pool *self)
     self->untold = (weir__lost){ 0 };
     atomic_store_explicit(&self->has_untold, false, memory_order_relaxed);
     weir__mutex_unlock(&self->lock);
-    if (it.lists > 0)
-        weir__misuse(WEIR_MISUSE_DOUBLE_FREE, it.ptr, it.bytes / it.lists,
+    if (it.lists == 0)
+        return;
+    size_t bytes = it.bytes / it.lists;
+    if (it.ptr != NULL)
+        weir__misuse(WEIR_MISUSE_DOUBLE_FREE, it.ptr, bytes,
                      "pool: %p, or what came back right after it, was given back "
                      "twice, by two threads at once",
                      it.ptr);
+    else
+        weir__misuse(WEIR_MISUSE_DOUBLE_FREE, NULL, bytes,
+                     "pool: a block of %zu bytes was given back twice, by two threads "
+                     "at once; which is not known any more",
+                     bytes);
 }
