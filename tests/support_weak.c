@@ -44,8 +44,9 @@ typedef struct memory {
     word words[WEAK_WORDS];
     thread threads[WEAK_THREADS];
     view fences;                  /* what full fences have seen */
-    view lock_sees;
-    clocks lock_after;
+    view lock_sees[1 + WEAK_RANKS]; /* the one for all comes first */
+    clocks lock_after[1 + WEAK_RANKS];
+    uint8_t turns[WEAK_RANKS];    /* how often each was taken */
     clocks visits[WEAK_PLACES];    /* the last of each thread */
     uint8_t inside[WEAK_PLACES];  /* how many are */
 } memory;
@@ -59,7 +60,7 @@ typedef struct fingerprint {
 static struct {
     const weak_program *program;
     memory memory;
-    weir__mutex lock;
+    weir__mutex locks[1 + WEAK_RANKS];
     explorer ways;
     fingerprint *seen; /* states, open addressing */
     size_t states;
@@ -294,22 +295,44 @@ void weak_await_change(void)
 
 /* ---- what is not simulated word by word ---- */
 
+static void lock(uint32_t number)
+{
+    has_done(8, number);
+    weir__mutex_lock(&now.locks[number]); /* which is a step */
+    see(&self()->sees, &now.memory.lock_sees[number]);
+    come_after(&self()->after, &now.memory.lock_after[number]);
+    has_done(9, number == 0 ? 0 : ++now.memory.turns[number - 1]);
+}
+
+static void unlock(uint32_t number)
+{
+    now.memory.lock_sees[number] = self()->sees;
+    now.memory.lock_after[number] = self()->after;
+    self()->after.of[self_number()]++;
+    has_done(10, number);
+    weir__mutex_unlock(&now.locks[number]);
+}
+
 void weak_lock(void)
 {
-    has_done(8, 0);
-    weir__mutex_lock(&now.lock); /* which is a step */
-    see(&self()->sees, &now.memory.lock_sees);
-    come_after(&self()->after, &now.memory.lock_after);
-    has_done(9, 0);
+    lock(0);
 }
 
 void weak_unlock(void)
 {
-    now.memory.lock_sees = self()->sees;
-    now.memory.lock_after = self()->after;
-    self()->after.of[self_number()]++;
-    has_done(10, 0);
-    weir__mutex_unlock(&now.lock);
+    unlock(0);
+}
+
+void weak_lock_ranked(uint32_t rank)
+{
+    has_done(15, rank);
+    step(); /* from each state only once */
+    lock(rank + 1);
+}
+
+void weak_unlock_ranked(uint32_t rank)
+{
+    unlock(rank + 1);
 }
 
 static void visit(uint32_t place)
@@ -368,7 +391,8 @@ void weak_explore(const weak_program *program)
     now.states = 0;
     now.seen = calloc(SEEN_MAX, sizeof *now.seen);
     must(now.seen != NULL);
-    weir__mutex_init(&now.lock, WEIR__RANK_RESOURCE);
+    for (uint32_t i = 0; i < 1 + WEAK_RANKS; i++)
+        weir__mutex_init(&now.locks[i], (weir__rank)(WEIR__RANK_RESOURCE + i));
     do {
         memory_begin(&now.memory);
         now.ways.active = true;
@@ -378,7 +402,8 @@ void weak_explore(const weak_program *program)
         if (program->end != NULL)
             program->end();
     } while (explore_next(&now.ways));
-    weir__mutex_destroy(&now.lock);
+    for (uint32_t i = 0; i < 1 + WEAK_RANKS; i++)
+        weir__mutex_destroy(&now.locks[i]);
     free(now.seen);
     print_message("%s: %llu executions through %zu states\n", program->what,
                   (unsigned long long)now.ways.runs, now.states);

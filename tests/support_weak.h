@@ -28,6 +28,7 @@
 #define WEAK_WORDS   4
 #define WEAK_STORES  40 /* of one word, the first included, which is 0 */
 #define WEAK_PLACES  2
+#define WEAK_RANKS   3
 
 /* A program: each of the threads plays, and then `end` looks at what has become of it;
  * `end` may be null. */
@@ -57,6 +58,10 @@ void weak_await_change(void);
 /* A lock, one for all. */
 void weak_lock(void);
 void weak_unlock(void);
+/* Others, by their rank: a thread that has one takes only those of a higher rank. What
+ * they guard need not be simulated: it may depend on who had them, in which order. */
+void weak_lock_ranked(uint32_t rank);
+void weak_unlock_ranked(uint32_t rank);
 
 /* A plain access to what only one may be at. Between begin and end nobody else may be
  * there, and each time that anybody comes is to be ordered behind all before. */
