@@ -288,8 +288,10 @@ static uint32_t next_in_page(const weir__heap *heap, const weir__heap_block *blo
     uint32_t id = weir__heap_behind(end != NULL ? end : block);
     if (id == 0)
         return 0;
-    const weir__heap_block *next = weir__heap_block_of(heap, id);
-    return is_same_page(weir__heap_base(block), weir__heap_base(next)) ? id : 0;
+    uintptr_t base = weir__heap_base(block);
+    uintptr_t next = weir__heap_base(weir__heap_block_of(heap, id));
+    WEIR_ASSERT(!is_same_page(base, next) || base < next, "no page goes round");
+    return is_same_page(base, next) ? id : 0;
 }
 
 static void page_to_table(weir__heap *heap, _Atomic uint32_t *entry)
