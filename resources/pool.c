@@ -372,6 +372,7 @@ bool weir__pool_deallocate_slowly(weir__pool *self, weir_stream stream,
     }
     weir__mark mark = weir__order_free_mark(self->order, stream, it.birth);
 
+    weir__pool_take_spare_seat(self, weir__stream_of(stream));
     weir__pool_count_back(self, bytes);
     weir__mutex_lock(&self->lock);
     /* The ledger hears of what users give back; what a resource above does may rest on

@@ -15,7 +15,8 @@
  * have a bin each; larger ones share the rest by hash, and the last size that was
  * asked for in vain has it. What no bin takes is spilt: it goes back to the heap with
  * the next miss, or when there is much of it; blocks of more than CACHED_GRAINS at
- * once, for what is large has to coalesce.
+ * once, for what is large has to coalesce, and so do those of more than LARGE_GRAINS
+ * for which there is no room.
  *
  * Who keeps whom alive: a seat is of its pool and of its thread, and goes when both
  * have let go of it: the thread by `is_left` (it ended), the pool by `is_dead`. Caches
@@ -33,6 +34,7 @@ struct weir__pool;
 #define WEIR__MAGAZINE       2u
 #define WEIR__SMALL_BINS     2u
 #define WEIR__LARGE_BINS     2u
+#define WEIR__LARGE_GRAINS   6u
 #define WEIR__CACHED_GRAINS  8u
 #define WEIR__SPILL_MOST     2u
 #define WEIR__CLOSE_EVERY    2u
@@ -42,7 +44,8 @@ struct weir__pool;
 #define WEIR__MAGAZINE       32u
 #define WEIR__SMALL_BINS     64u
 #define WEIR__LARGE_BINS     64u
-#define WEIR__CACHED_GRAINS  4096u /* 1 MiB */
+#define WEIR__LARGE_GRAINS   4096u  /* 1 MiB */
+#define WEIR__CACHED_GRAINS  32768u /* 8 MiB */
 #define WEIR__SPILL_MOST     16u
 #define WEIR__CLOSE_EVERY    64u
 #define WEIR__DEPOT_MOST     1024u
@@ -126,6 +129,7 @@ typedef struct weir__seat {
     struct weir__seat *next_mine;    /* of the thread: the thread's own */
     atomic_bool is_dead;     /* the pool has let go of it; the gate stays closed */
     bool is_left;            /* the thread has; set behind the gate */
+    bool gives_back;         /* begun by a free: the thread allocates elsewhere */
 } weir__seat;
 
 static inline uint32_t weir__stream_hash(weir_stream stream)

@@ -245,8 +245,16 @@ static inline uint32_t take_fit_locked(weir__pool *self, const weir__cache *cach
                : take_done_locked(self, cache, bytes, alignment);
 }
 
+/* What is to be done outside of the gate. */
+typedef struct errand {
+    weir_stream wanted; /* the thread frees on it, and has no cache for it: giving back
+                           cannot make one */
+    bool surplus;       /* a magazine of another stream's is to be taken */
+    bool lay_by;        /* a seat for a thread that only gives back */
+} errand;
+
 static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_t bytes,
-                   size_t alignment, void **out, bool *surplus)
+                   size_t alignment, void **out, errand *after)
 {
     uint32_t grains = grains_of(bytes);
     if (grains <= WEIR__CACHED_GRAINS)
@@ -259,15 +267,16 @@ static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_
     if (promised) {
         settle_spilt_locked(self, cache);
         const weir__magazine *own =
-            own_magazine(self, cache, grains, surplus);
+            own_magazine(self, cache, grains, &after->surplus);
         if (own != NULL)
             magazine = weir__depot_take(&self->depot, own);
-        else if (!*surplus)
+        else if (!after->surplus)
             block = take_fit_locked(self, cache, bytes, alignment);
         if (block != 0)
             *out = (void *)weir__heap_base(weir__heap_block_of(&self->heap, block));
         weir__heap_forget_promise(&self->heap);
     }
+    after->lay_by = self->wants_spare_seat;
     weir__mutex_unlock(&self->lock);
     close_sometimes(self, cache);
 
@@ -283,13 +292,6 @@ static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_
     return true;
 }
 
-/* What is to be done outside of the gate. */
-typedef struct errand {
-    weir_stream wanted; /* the thread frees on it, and has no cache for it: giving back
-                           cannot make one */
-    bool surplus;       /* a magazine of another stream's is to be taken */
-} errand;
-
 /* What a hit did not answer. */
 static WEIR_COLD bool miss_bin(weir__pool *self, weir__seat *seat, weir__cache *cache,
                                size_t bytes, size_t alignment, void **out,
@@ -300,7 +302,7 @@ static WEIR_COLD bool miss_bin(weir__pool *self, weir__seat *seat, weir__cache *
     weir__bin *bin = weir__cache_bin(cache, grains_of(bytes));
     if (bin->grains == grains_of(bytes) && bin->count > 0)
         weir__cache_give_up(cache, bin);
-    return refill(self, seat, cache, bytes, alignment, out, &after->surplus);
+    return refill(self, seat, cache, bytes, alignment, out, after);
 }
 
 /* Also from the second magazine, which becomes the first; and what the ledger has to
@@ -330,6 +332,8 @@ static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir__seat *s
     weir__gate_leave(&seat->gate);
     if (WEIR_UNLIKELY(after.wanted != NULL))
         weir__pool_take_seat(self, after.wanted);
+    if (WEIR_UNLIKELY(after.lay_by))
+        weir__pool_lay_by_seat(self);
     if (WEIR_UNLIKELY(after.surplus && !done))
         done = weir__pool_allocate_surplus(self, stream, bytes, alignment, &ptr);
     weir__pool_tell_lost(self);
@@ -432,9 +436,12 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
                             uint32_t grains)
 {
     weir__bin *bin = weir__cache_bin(cache, grains);
+    /* Large ones do not drive out what is there. */
+    bool has_room = grains <= WEIR__LARGE_GRAINS ||
+                    cache->bytes + size_of(grains) <= self->cache_bytes;
     cache->dry = 0;
     cache->bytes += size_of(grains);
-    if (WEIR_LIKELY(bin->grains == grains)) {
+    if (WEIR_LIKELY(bin->grains == grains && has_room)) {
         if (WEIR_UNLIKELY(!weir__bin_push(bin, block, id, ptr, cache->holder_tag))) {
             deposit(self, cache, bin);
             (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);

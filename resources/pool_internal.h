@@ -19,6 +19,11 @@ typedef struct weir__pool_search {
     uint64_t again_at;       /* in `releases` */
 } weir__pool_search;
 
+/* Host memory for the seat of a thread that only gives back: all of it, or nothing. */
+typedef struct weir__spare_seat {
+    void *caches, *seat, *table, *cache;
+} weir__spare_seat;
+
 typedef struct weir__pool {
     weir_resource *mr;           /* the weir_resource around this */
     weir_resource *upstream;     /* kept alive by the weir_resource around this */
@@ -57,6 +62,8 @@ typedef struct weir__pool {
     atomic_bool has_untold;      /* also read without the lock */
     bool counts_whole_grains;    /* out_bytes may be so much too large */
     bool closing;                /* the last unref was */
+    weir__spare_seat spare_seat;
+    bool wants_spare_seat;       /* a thread that only gives back could use one */
 
     /* Guards the list of seats; held while their gates are closed. Rank seats. */
     weir__mutex seats_lock;

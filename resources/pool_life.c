@@ -74,6 +74,7 @@ static void pool_free(weir__pool *self)
     if (self->has_dropped && ops->note_forget != NULL)
         ops->note_forget(self->device->self, weir__pool_dropped_key(self));
     weir__heap_close(&self->heap);
+    weir__spare_seat_clear(&self->spare_seat);
     weir__mutex_destroy(&self->seats_lock);
     weir__mutex_destroy(&self->miss);
     weir__mutex_destroy(&self->lock);

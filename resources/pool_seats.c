@@ -329,13 +329,30 @@ void weir__pool_stream_changes(weir__order_listener *listener, weir_stream strea
 
 /* ---- beginning ---- */
 
-static bool table_grow(weir__seat *seat)
+/* Host memory for what a thread needs: the host's, or where one gives back, which may
+ * not ask the host, what has been laid by (spare; else null). */
+static void *memory_for(void **spare, size_t bytes)
+{
+    if (spare == NULL)
+        return weir__host_alloc(bytes);
+    void *memory = *spare;
+    *spare = NULL;
+    return memory;
+}
+
+#define TABLE_FIRST 4u
+#define TABLE_SPARE 16u /* who only gives back gets no larger one */
+
+static bool table_grow(weir__seat *seat, weir__spare_seat *spare)
 {
     uint32_t old = seat->caches != NULL ? seat->mask + 1 : 0;
     if (seat->cache_count * 2 < old)
         return true;
-    uint32_t count = old != 0 ? old * 2 : 4;
-    weir__cache **caches = weir__host_alloc(count * sizeof(weir__cache *));
+    if (spare != NULL && old >= TABLE_SPARE)
+        return false;
+    uint32_t count = spare != NULL ? TABLE_SPARE : old != 0 ? old * 2 : TABLE_FIRST;
+    weir__cache **caches = memory_for(spare != NULL ? &spare->table : NULL,
+                                      count * sizeof(weir__cache *));
     if (caches == NULL)
         return false;
     memset(caches, 0, count * sizeof(weir__cache *));
@@ -352,14 +369,16 @@ static bool table_grow(weir__seat *seat)
 
 /* A cache for `stream`, whose clock is steady; inside of the gate. Without memory there
  * is none. */
-static void cache_add(weir__pool *self, weir__seat *seat, weir_stream stream)
+static void cache_add(weir__pool *self, weir__seat *seat, weir_stream stream,
+                      weir__spare_seat *spare)
 {
     uint64_t clock;
     const _Atomic uint64_t *counter;
-    if (!table_grow(seat) ||
+    if (!table_grow(seat, spare) ||
         !weir__order_steady(self->order, stream, &clock, &counter))
         return;
-    weir__cache *cache = weir__host_alloc(sizeof *cache);
+    weir__cache *cache =
+        memory_for(spare != NULL ? &spare->cache : NULL, sizeof *cache);
     if (cache == NULL)
         return;
     *cache = (weir__cache){ .stream = stream,
@@ -371,7 +390,9 @@ static void cache_add(weir__pool *self, weir__seat *seat, weir_stream stream)
     for (uint32_t i = 0; i < WEIR__SMALL_BINS; i++)
         cache->bins[i].grains = i + 1;
     weir__mutex_lock(&self->lock);
-    weir__heap_owner *owner = weir__heap_owner_get(&self->heap, clock, stream);
+    weir__heap_owner *owner =
+        spare != NULL ? weir__heap_owner_find(&self->heap, clock)
+                      : weir__heap_owner_get(&self->heap, clock, stream);
     if (owner != NULL) {
         owner->pins++;
         cache->owner = owner->slot;
@@ -399,13 +420,14 @@ static void sweep_left(weir__pool *self)
     weir__pool_seats_open(self);
 }
 
-static weir__seat *seat_add(weir__pool *self, weir__thread_caches *caches)
+static weir__seat *seat_add(weir__pool *self, weir__thread_caches *caches,
+                            weir__spare_seat *spare)
 {
     sweep_left(self);
-    weir__seat *seat = weir__host_alloc(sizeof *seat);
+    weir__seat *seat = memory_for(spare != NULL ? &spare->seat : NULL, sizeof *seat);
     if (seat == NULL)
         return NULL;
-    *seat = (weir__seat){ .pool = self };
+    *seat = (weir__seat){ .pool = self, .gives_back = spare != NULL };
     weir__gate_init(&seat->gate);
     weir__mutex_lock(&self->seats_lock);
     bool is_late = self->no_more_seats;
@@ -460,12 +482,13 @@ static void caches_end(void *context)
     weir__host_free(caches);
 }
 
-static weir__thread_caches *caches_here(void)
+static weir__thread_caches *caches_here(weir__spare_seat *spare)
 {
     weir__thread *thread = weir__thread_self();
     if (thread->caches != NULL || !weir__thread_watch_exit(caches_end))
         return thread->caches;
-    weir__thread_caches *caches = weir__host_alloc(sizeof *caches);
+    weir__thread_caches *caches =
+        memory_for(spare != NULL ? &spare->caches : NULL, sizeof *caches);
     if (caches != NULL) {
         memset(caches, 0, sizeof *caches);
         thread->caches = caches;
@@ -473,11 +496,9 @@ static weir__thread_caches *caches_here(void)
     return caches;
 }
 
-void weir__pool_take_seat(weir__pool *self, weir_stream stream)
+static void take_seat(weir__pool *self, weir_stream stream, weir__spare_seat *spare)
 {
-    if (self->gate_bytes == 0)
-        return;
-    weir__thread_caches *caches = caches_here();
+    weir__thread_caches *caches = caches_here(spare);
     if (caches == NULL)
         return;
     weir__seat *seat = weir__seat_search(self);
@@ -487,13 +508,68 @@ void weir__pool_take_seat(weir__pool *self, weir_stream stream)
     }
     if (seat == NULL) {
         sweep_mine(caches);
-        seat = seat_add(self, caches);
+        seat = seat_add(self, caches, spare);
     }
     if (seat == NULL || !weir__gate_enter(&seat->gate))
         return;
     if (weir__cache_find(seat, stream) == NULL)
-        cache_add(self, seat, stream);
+        cache_add(self, seat, stream, spare);
     weir__gate_leave(&seat->gate);
+}
+
+void weir__pool_take_seat(weir__pool *self, weir_stream stream)
+{
+    if (self->gate_bytes != 0)
+        take_seat(self, stream, NULL);
+}
+
+/* ---- threads that only give back ---- */
+
+void weir__spare_seat_clear(weir__spare_seat *spare)
+{
+    weir__host_free(spare->caches);
+    weir__host_free(spare->seat);
+    weir__host_free(spare->table);
+    weir__host_free(spare->cache);
+    *spare = (weir__spare_seat){ 0 };
+}
+
+void weir__pool_lay_by_seat(weir__pool *self)
+{
+    weir__spare_seat made = { weir__host_alloc(sizeof(weir__thread_caches)),
+                              weir__host_alloc(sizeof(weir__seat)),
+                              weir__host_alloc(TABLE_SPARE * sizeof(weir__cache *)),
+                              weir__host_alloc(sizeof(weir__cache)) };
+    bool is_whole = made.caches != NULL && made.seat != NULL && made.table != NULL &&
+                    made.cache != NULL;
+    weir__mutex_lock(&self->lock);
+    self->wants_spare_seat = false;
+    if (is_whole && self->spare_seat.cache == NULL) {
+        self->spare_seat = made;
+        made = (weir__spare_seat){ 0 };
+    }
+    weir__mutex_unlock(&self->lock);
+    weir__spare_seat_clear(&made);
+}
+
+void weir__pool_take_spare_seat(weir__pool *self, weir_stream stream)
+{
+    uint64_t clock;
+    const _Atomic uint64_t *counter;
+    const weir__seat *seat = weir__seat_here(self);
+    bool has_one = seat != NULL && !seat->gives_back && !is_dead(seat);
+    if (self->gate_bytes == 0 || has_one ||
+        !weir__order_steady(self->order, stream, &clock, &counter))
+        return;
+    weir__mutex_lock(&self->lock);
+    weir__spare_seat spare = self->spare_seat;
+    self->spare_seat = (weir__spare_seat){ 0 };
+    self->wants_spare_seat = spare.cache == NULL;
+    weir__mutex_unlock(&self->lock);
+    if (spare.cache == NULL)
+        return;
+    take_seat(self, stream, &spare);
+    weir__spare_seat_clear(&spare);
 }
 
 void weir_thread_flush(void)

@@ -23,6 +23,15 @@ static inline weir__seat *weir__seat_here(const weir__pool *pool)
  * gate. */
 void weir__pool_take_seat(weir__pool *pool, weir_stream stream);
 
+/* The same for a thread that gives back, and so may ask for no host memory, if a seat
+ * has been laid by; else the next one that allocates is asked to. The pool must not be
+ * about to end. */
+void weir__pool_take_spare_seat(weir__pool *pool, weir_stream stream);
+/* Lays one by, if there is the host memory. To be called without locks, outside of the
+ * gate. */
+void weir__pool_lay_by_seat(weir__pool *pool);
+void weir__spare_seat_clear(weir__spare_seat *spare);
+
 /* ---- behind the gate: by its owner, or by a flusher ---- */
 
 /* Gives all that a cache has to the heap, behind a new mark. True: there was something.

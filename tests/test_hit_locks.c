@@ -117,7 +117,6 @@ static void *free_batches(void *argument)
 {
     hands *self = argument;
     uint64_t before = 0;
-    hits_run_on(&self->scene, 0, BYTES, 1, 2); /* giving back alone begins no cache */
     for (size_t round = 0; round < WARM + PAIRS / BATCH; round++) {
         if (round == WARM)
             before = locks;

@@ -376,6 +376,24 @@ static void large_blocks_coalesce_at_once(void **state)
     close_scene(&it);
 }
 
+/* What is kept at all is kept only while there is room: smaller ones stay. */
+static void large_blocks_drive_nothing_out(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(0, LARGE + 2 * SMALL);
+    blocks small = { it.pool, it.streams[0], SMALL, 2, { NULL } };
+    blocks large = { it.pool, it.streams[0], LARGE, 2, { NULL } };
+    for (int i = 0; i < 3; i++) {
+        take_blocks(&small);
+        take_blocks(&large);
+        give_blocks(&small);
+        give_blocks(&large);
+        must_equal(cached_in(it.pool).blocks, 3);
+        must_equal(cached_in(it.pool).bytes, LARGE + 2 * SMALL);
+    }
+    close_scene(&it);
+}
+
 /* ---- no host memory ---- */
 
 /* Fails the `nth` allocation of a first call, on a device without a ledger, which would
@@ -438,6 +456,7 @@ int main(void)
         cmocka_unit_test(caches_count_and_keep_to_their_bounds),
         cmocka_unit_test(a_depot_keeps_to_its_bound),
         cmocka_unit_test(large_blocks_coalesce_at_once),
+        cmocka_unit_test(large_blocks_drive_nothing_out),
         cmocka_unit_test(seats_do_without_host_memory),
     };
     return cmocka_run_group_tests_name("what a pool keeps", tests, NULL, NULL);

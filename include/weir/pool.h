@@ -20,14 +20,15 @@
  * more, and little is lost to there being several.
  *
  * What a thread frees on a stream that Weir knows (made by it, registered, or the
- * legacy stream) it keeps at first, up to 1 MiB a block, and hands out again for the
- * same size on the same stream without a lock. All that threads keep is taken back
- * before the pool grows beyond its slack or refuses, by trim, when a stream is retired
- * or captured, when the thread ends, and by weir_thread_flush; also from threads that
- * sleep. Another stream that gets such memory waits for what was put on the first until
- * it left the thread, which may be more than was there when it was freed; or for all
- * that was put there so far, if no stream has wanted more than its own for a while. On
- * an `eager` device nothing is kept. */
+ * legacy stream) it keeps at first, and hands out again for the same size on the same
+ * stream without a lock: blocks of up to 1 MiB, and of up to 8 MiB while there is room.
+ * A thread that only frees gets what it needs for that from one that allocates. All
+ * that threads keep is taken back before the pool grows beyond its slack or refuses, by
+ * trim, when a stream is retired or captured, when the thread ends, and by
+ * weir_thread_flush; also from threads that sleep. Another stream that gets such memory
+ * waits for what was put on the first until it left the thread, which may be more than
+ * was there when it was freed; or for all that was put there so far, if no stream has
+ * wanted more than its own for a while. On an `eager` device nothing is kept. */
 #ifndef WEIR_POOL_H
 #define WEIR_POOL_H
 
