@@ -22,12 +22,31 @@ weir_resource *open_leaf(weir_device *device)
     return leaf;
 }
 
+static pool_scene scene_on(weir_device *device)
+{
+    pool_scene it = { .device = device };
+    for (int i = 0; i < STREAMS; i++)
+        it.streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    return it;
+}
+
+pool_scene open_scene_without_pool(weir_emulated_scheduler scheduler,
+                                   size_t memory_bytes)
+{
+    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
+    emulated.memory_bytes = memory_bytes;
+    emulated.scheduler = scheduler;
+    emulated.seed = support_seed_in_use();
+    emulated.no_ledger = scheduler == WEIR_EMULATED_NO_WORK;
+    weir_device_options device = WEIR_DEVICE_OPTIONS_INIT;
+    device.emulated = &emulated;
+    return scene_on(open_with("emulated:0", &device));
+}
+
 pool_scene open_scene(uint64_t seed, size_t initial_bytes, size_t limit_bytes,
                       size_t growth_bytes)
 {
-    pool_scene it = { .device = open_stepped(seed) };
-    for (int i = 0; i < STREAMS; i++)
-        it.streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    pool_scene it = scene_on(open_stepped(seed));
     it.pool = open_pool(open_leaf(it.device), initial_bytes, limit_bytes, growth_bytes);
     return it;
 }

@@ -23,6 +23,10 @@ weir_resource *open_leaf(weir_device *device);
 
 pool_scene open_scene(uint64_t seed, size_t initial_bytes, size_t limit_bytes,
                       size_t growth_bytes);
+/* One without its pool, which the caller makes: on a device of so much memory, which
+ * has a ledger if it does any work. */
+pool_scene open_scene_without_pool(weir_emulated_scheduler scheduler,
+                                   size_t memory_bytes);
 void close_scene(pool_scene *it);
 
 /* Allocates on stream number `stream` and stamps there; checks there and gives back. */

@@ -12,16 +12,7 @@ static pool_scene open_with_slack(weir_emulated_scheduler scheduler,
                                   size_t growth_bytes, size_t slack_bytes,
                                   size_t limiting_bytes)
 {
-    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
-    emulated.memory_bytes = 64 * GIB;
-    emulated.scheduler = scheduler;
-    emulated.seed = support_seed_in_use();
-    emulated.no_ledger = scheduler == WEIR_EMULATED_NO_WORK;
-    weir_device_options device = WEIR_DEVICE_OPTIONS_INIT;
-    device.emulated = &emulated;
-    pool_scene it = { .device = open_with("emulated:0", &device) };
-    for (int i = 0; i < STREAMS; i++)
-        it.streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    pool_scene it = open_scene_without_pool(scheduler, 64 * GIB);
     weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
     options.growth_bytes = growth_bytes;
     options.slack_bytes = slack_bytes;

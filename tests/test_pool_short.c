@@ -7,16 +7,7 @@
 
 static pool_scene open_fixed(weir_emulated_scheduler scheduler, size_t bytes)
 {
-    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
-    emulated.memory_bytes = 64 * MIB;
-    emulated.scheduler = scheduler;
-    emulated.seed = support_seed_in_use();
-    emulated.no_ledger = scheduler == WEIR_EMULATED_NO_WORK;
-    weir_device_options device = WEIR_DEVICE_OPTIONS_INIT;
-    device.emulated = &emulated;
-    pool_scene it = { .device = open_with("emulated:0", &device) };
-    for (int i = 0; i < STREAMS; i++)
-        it.streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    pool_scene it = open_scene_without_pool(scheduler, 64 * MIB);
     weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
     options.initial_bytes = options.limit_bytes = bytes;
     weir_resource *leaf = open_leaf(it.device);
