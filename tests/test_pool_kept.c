@@ -394,6 +394,20 @@ static void large_blocks_drive_nothing_out(void **state)
     close_scene(&it);
 }
 
+/* One more than there is room for, and all of it goes. */
+static void small_blocks_keep_to_the_bound(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(0, 4 * SMALL);
+    blocks all = { it.pool, it.streams[0], 2 * SMALL, 3, { NULL } };
+    for (int i = 0; i < 3; i++) {
+        take_blocks(&all);
+        give_blocks(&all);
+        must(cached_in(it.pool).most_bytes <= 4 * SMALL);
+    }
+    close_scene(&it);
+}
+
 /* ---- no host memory ---- */
 
 /* Fails the `nth` allocation of a first call, on a device without a ledger, which would
@@ -457,6 +471,7 @@ int main(void)
         cmocka_unit_test(a_depot_keeps_to_its_bound),
         cmocka_unit_test(large_blocks_coalesce_at_once),
         cmocka_unit_test(large_blocks_drive_nothing_out),
+        cmocka_unit_test(small_blocks_keep_to_the_bound),
         cmocka_unit_test(seats_do_without_host_memory),
     };
     return cmocka_run_group_tests_name("what a pool keeps", tests, NULL, NULL);
