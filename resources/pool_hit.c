@@ -6,9 +6,9 @@
  *     refill  under the pool's lock: what was spilt goes to the heap, then a magazine
  *             of the same stream from the depot, or the heap's best fit of what is the
  *             stream's or nobody's
- * What neither serves leaves the gate and goes the whole way, in pool.c; what calls the
- * device or asks for host memory is an errand for outside of the gate: a magazine of
- * another stream's, a cache, a seat for a thread that only gives back.
+ * What neither serves leaves the gate and goes the whole way, in pool.c; what waits for
+ * another stream or asks for host memory is an errand for outside of the gate: a
+ * magazine of another stream's, a cache, a seat for a thread that only gives back.
  *
  * A free is judged by the block's record alone, found without a lock (where it was when
  * the block went out, or by its address): its tag says that it is out, and what was

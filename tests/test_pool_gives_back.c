@@ -62,6 +62,29 @@ static void what_was_laid_by_goes_with_the_pool(void **state)
     close_scene(&it);
 }
 
+/* Each part of it fails once: nothing is laid by, nothing leaks, and the request that
+ * was asked for it is served. */
+static void without_host_memory_nothing_is_laid_by(void **state)
+{
+    (void)state;
+    for (uint64_t nth = 1; nth <= 5; nth++) {
+        pool_scene it = open_cached(0, 0);
+        actor *other = actor_begin();
+        blocks all = { it.pool, it.streams[0], BYTES, COUNT, { NULL } };
+        take_blocks(&all);
+        actor_does(other, give_without_memory, &all);
+        weir__host_fail_at(nth, false);
+        take_blocks(&all);
+        weir__host_fail_at(0, false);
+        const weir__pool *pool = it.pool->self;
+        must((pool->spare_seat.cache != NULL) == (nth == 5));
+        must(!pool->wants_spare_seat);
+        give_blocks(&all);
+        actor_end(other);
+        close_scene(&it);
+    }
+}
+
 static void give_once_all_is_done(void *argument)
 {
     blocks *all = argument;
@@ -89,6 +112,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thread_gets_what_was_laid_by),
         cmocka_unit_test(what_was_laid_by_goes_with_the_pool),
+        cmocka_unit_test(without_host_memory_nothing_is_laid_by),
         cmocka_unit_test(unknown_streams_lay_nothing_by),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
