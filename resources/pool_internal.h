@@ -295,8 +295,9 @@ bool weir__pool_declines_locked(weir__request *request, uint32_t block)
     WEIR_REQUIRES(request->pool->lock);
 
 /* There, and not too often: lets the request's stream wait for all that others have
- * left, and merges free neighbours of several streams. True: some were, and all may be
- * different. Lets go of the lock meanwhile. With the lock miss. */
+ * left, and merges free neighbours of several streams. True: the lock was let go of
+ * meanwhile, so whatever was found before is to be looked for again. With the lock
+ * miss. */
 bool weir__pool_gather_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock);
 

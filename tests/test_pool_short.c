@@ -27,6 +27,8 @@ typedef struct turnover {
     size_t live, peak; /* in units of 256 bytes */
     uint64_t refused;
     bool works;        /* on what it takes */
+    bool is_beside;    /* another: with each second stream, */
+    int first_stream;  /* beginning here */
 } turnover;
 
 static void give_one(turnover *self, size_t at)
@@ -43,6 +45,13 @@ static void give_one(turnover *self, size_t at)
     self->live -= self->blocks[at].bytes;
 }
 
+static int some_stream(turnover *self)
+{
+    int count = self->is_beside ? STREAMS / 2 : STREAMS;
+    int at = (int)support_random_below(&self->draws, (uint64_t)count);
+    return self->is_beside ? self->first_stream + 2 * at : at;
+}
+
 /* In the place of one another of 256 B to 8 KiB, each doubling as likely, on one of the
  * streams. */
 static void turn_one(turnover *self, size_t at)
@@ -50,7 +59,7 @@ static void turn_one(turnover *self, size_t at)
     give_one(self, at);
     size_t least = (size_t)1 << support_random_below(&self->draws, 5);
     size_t grains = least + (size_t)support_random_below(&self->draws, least);
-    int stream = (int)support_random_below(&self->draws, STREAMS);
+    int stream = some_stream(self);
     void *ptr;
     self->blocks[at].bytes = grains * 256;
     self->blocks[at].stream = stream;
@@ -132,6 +141,39 @@ static void what_is_merged_is_in_order(void **state)
     }
 }
 
+static void turns_over(void *argument)
+{
+    turnover *self = argument;
+    turn_over(self, 48, 200);
+    for (size_t at = 0; at < 48; at++)
+        give_one(self, at);
+}
+
+/* Two threads, each with streams of its own: what one found while the other merged is
+ * found again. */
+static void threads_merge_side_by_side(void **state)
+{
+    (void)state;
+    uint64_t runs = support_bound("test_pool_short.thread_runs", 30, 1000);
+    for (uint64_t run = 0; run < runs; run++) {
+        uint64_t seed = support_seed(run);
+        pool_scene it = open_fixed(WEIR_EMULATED_STEPPED, 128 * KIB);
+        turnover halves[2];
+        void *arguments[2];
+        for (int i = 0; i < 2; i++) {
+            halves[i] = (turnover){ .it = &it, .draws = seed + (uint64_t)i };
+            halves[i].works = halves[i].is_beside = true;
+            halves[i].first_stream = i;
+            arguments[i] = &halves[i];
+        }
+        must_ok(weir_emulated_run_threads(it.device, 2, turns_over, arguments));
+        must_equal(statistics_of(it.pool).out_blocks, 0);
+        must_ok(weir_device_sync(it.device));
+        must_equal(statistics_of(it.pool).free_bytes, 128 * KIB);
+        close_scene(&it);
+    }
+}
+
 /* Each thread and stream keeps less, until there is room to grow again. A test build's
  * share of what is held is all of it. */
 static void threads_keep_less_of_a_pool_without_room(void **state)
@@ -154,6 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_streams_need_little_more_than_is_live),
         cmocka_unit_test(what_is_merged_is_in_order),
+        cmocka_unit_test(threads_merge_side_by_side),
         cmocka_unit_test(threads_keep_less_of_a_pool_without_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
