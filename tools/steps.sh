@@ -30,8 +30,8 @@ run_tests() {
     [ "$bound" = quick ] || limit=600
     # Sanitizers take many times as long.
     ! grep -q '^WEIR_SANITIZE:.*=.' "build/$preset/CMakeCache.txt" || limit=600
-    # Programs that are left out by name leave their bounds out.
-    [ "${1-}" != -E ] || part=(--part)
+    # Programs that are left out by name or label leave their bounds out.
+    case ${1-} in -E | -L) part=(--part) ;; esac
     # The thread sanitizer wants its usual addresses, which some kernels' wider
     # randomisation does not leave free.
     # Programs of one thread are left out there.

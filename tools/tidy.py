@@ -22,7 +22,8 @@ FILE_LINES_MAX = 600
 # What the build picks up by pattern; CMakeLists.txt says the same in its globs.
 BUILT = ["src/*.c", "src/device/*.c", "resources/*.c", "tools/weir*.c",
          "tests/test_*.c", "tests/model_*.c", "tests/sweep_*.c", "tests/fuzz_*.c",
-         "tests/conformance.c", "tests/stress.c", "tests/support*.c", "tests/test_*.py"]
+         "tests/check_*.c", "tests/conformance.c", "tests/stress.c", "tests/support*.c",
+         "tests/test_*.py"]
 # What people and their tools look for by name.
 KNOWN = ["README.md", "LICENSE", "CMakeLists.txt", "*/CMakeLists.txt",
          "CMakePresets.json", ".gitignore", ".clang-format", ".editorconfig", ".ci/run"]
