@@ -485,7 +485,8 @@ static void caches_end(void *context)
 static weir__thread_caches *caches_here(weir__spare_seat *spare)
 {
     weir__thread *thread = weir__thread_self();
-    if (thread->caches != NULL || !weir__thread_watch_exit(caches_end))
+    if (thread->caches != NULL ||
+        !weir__thread_watch_exit(WEIR__KEEPS_CACHES, caches_end))
         return thread->caches;
     weir__thread_caches *caches =
         memory_for(spare != NULL ? &spare->caches : NULL, sizeof *caches);

@@ -13,6 +13,7 @@
 struct weir__baton;
 struct weir__error_record;
 struct weir__thread_caches;
+struct weir__thread_streams;
 
 /* ---- what a compiler is told of hot code ---- */
 
@@ -86,6 +87,7 @@ typedef struct weir__thread {
     struct weir__baton *baton;         /* the run it takes part in, or null */
     struct weir__thread_caches *caches; /* memory that it keeps, or null */
     struct weir__seat *seat;           /* of `caches`, that it used last; or null */
+    struct weir__thread_streams *streams; /* its current ones, or null */
     uint32_t baton_seat;               /* its place there */
     uint32_t depth;                    /* nested weir_allocate / weir_deallocate */
     int32_t bare_status;               /* the last error, if `error` is null */
@@ -108,14 +110,21 @@ static inline weir__thread *weir__thread_self(void)
     return &weir__own_thread;
 }
 
-/* To be called by a thread before it sets its `caches`: when it ends, they become null,
- * and `end` is called with what they were, on that thread, which has its number and may
- * use devices. False: there will be no such call (the system has no key left, or no
- * memory; or the thread is ending already, and another key's destructor has something
- * to do), so the thread must do without. The main thread ends with the process, and
- * no call comes; nor does one in a fork's child. There is one user of this in a
- * process: the `end` that was told last is called. */
-bool weir__thread_watch_exit(void (*end)(void *caches));
+/* What a thread keeps until it ends; ended in this order. */
+typedef enum weir__keeps {
+    WEIR__KEEPS_CACHES,
+    WEIR__KEEPS_STREAMS,
+    WEIR__KEEPS_COUNT
+} weir__keeps;
+
+/* To be called by a thread before it sets its `caches` or `streams`: when it ends, they
+ * become null, and `end` is called with what they were, on that thread, which has its
+ * number and may use devices. False: there will be no such call (the system has no key
+ * left, or no memory; or the thread is ending already, and another key's destructor has
+ * something to do), so the thread must do without. The main thread ends with the
+ * process, and no call comes; nor does one in a fork's child. There is one user of each
+ * in a process: the `end` that was told last is called. */
+bool weir__thread_watch_exit(weir__keeps what, void (*end)(void *kept));
 
 /* True in the child of a fork, where there is no device. */
 static inline bool weir__is_forked(void)

@@ -13,14 +13,12 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "current.h"
 #include "device/device.h"
 #include "internal.h"
 #include "resource_parts.h"
 #include "stream_order.h"
 #include "sync.h"
-
-#define ONE_BLOCK       (UINT64_C(1) << 32)
-#define REFERENCES_MASK (ONE_BLOCK - 1)
 
 /* ---- who lives how long ---- */
 
@@ -50,7 +48,9 @@ void weir_resource_unref(weir_resource *mr)
 {
     if (mr == NULL || weir__is_forked())
         return;
-    uint64_t before = atomic_fetch_sub(&mr->counts, 1);
+    uint64_t before = WEIR_UNLIKELY(mr->is_devices_own)
+                          ? weir__current_own_unref(mr)
+                          : atomic_fetch_sub(&mr->counts, 1);
     WEIR_CHECK((before & REFERENCES_MASK) != 0, "unreferenced too often");
     if (before == 1 && (mr->counting == NULL || mr->counting->close(mr->self)))
         destroy(mr);

@@ -23,10 +23,15 @@ struct weir_resource {
     bool listens;                 /* there is a ledger to tell */
     bool is_short;                /* it counts itself, and there is none: calls have
                                      nothing to do behind the resource's own */
+    bool is_devices_own;          /* its default current one, and so counts itself */
     weir_resource *upstream;      /* counted; null: a leaf */
     weir_resource_properties properties;
     weir_resource_ops ops;        /* last: it grows with later versions */
 };
+
+/* In `counts`. */
+#define ONE_BLOCK       (UINT64_C(1) << 32)
+#define REFERENCES_MASK (ONE_BLOCK - 1)
 
 static inline bool is_power_of_two(size_t n)
 {

@@ -7,8 +7,8 @@
  * Ranks, lowest is taken first; a thread never takes a lock of a rank that it holds
  * or has passed (checked in test builds), but for rank miss: a resource's upstream is
  * asked with the resource's own held.
- *     registry < listeners < miss < seats < resource < order < devices < device <
- *     leaves
+ *     registry < current < listeners < miss < seats < resource < order < devices <
+ *     device < leaves
  * A leaf lock is held for a few lines that take no other but later leaves: it is no
  * place to lose the turn, and nobody who has the turn ever finds one taken. */
 #ifndef WEIR_SYNC_H
@@ -35,6 +35,7 @@
 
 typedef enum weir__rank {
     WEIR__RANK_REGISTRY = 1, /* the list of open devices */
+    WEIR__RANK_CURRENT,      /* a device's current resource */
     WEIR__RANK_LISTENERS,    /* who is told of the ends of streams, and is told */
     WEIR__RANK_MISS,         /* one at a time may look beyond a resource's own memory */
     WEIR__RANK_SEATS,        /* a pool's threads and their caches */

@@ -24,19 +24,23 @@ void weir__thread_begin(void)
 
 static pthread_key_t end_key;
 static bool end_key_made;
-static _Atomic(void (*)(void *)) caches_end;
+static _Atomic(void (*)(void *)) ends[WEIR__KEEPS_COUNT];
 
-/* Other keys' destructors may come later, and may allocate and give back: they find no
- * caches, and can make none. Nothing is left for a later round. */
+/* Other keys' destructors may come later, and may allocate and give back: they find
+ * nothing kept, and can keep nothing. Nothing is left for a later round. */
 static void thread_ends(void *value)
 {
     weir__thread *thread = value;
-    void *caches = thread->caches;
+    void *const kept[] = { [WEIR__KEEPS_CACHES] = thread->caches,
+                           [WEIR__KEEPS_STREAMS] = thread->streams };
     thread->caches = NULL;
     thread->seat = NULL;
+    thread->streams = NULL;
     thread->is_ending = true;
-    if (caches != NULL && !weir__is_forked())
-        atomic_load(&caches_end)(caches);
+    for (size_t i = 0; i < WEIR__KEEPS_COUNT; i++) {
+        if (kept[i] != NULL && !weir__is_forked())
+            atomic_load(&ends[i])(kept[i]);
+    }
 }
 
 static void end_key_create(void)
@@ -44,7 +48,7 @@ static void end_key_create(void)
     end_key_made = pthread_key_create(&end_key, thread_ends) == 0;
 }
 
-bool weir__thread_watch_exit(void (*end)(void *caches))
+bool weir__thread_watch_exit(weir__keeps what, void (*end)(void *kept))
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     weir__thread *thread = weir__thread_self();
@@ -52,7 +56,7 @@ bool weir__thread_watch_exit(void (*end)(void *caches))
     if (!end_key_made || thread->is_ending ||
         pthread_setspecific(end_key, thread) != 0)
         return false;
-    atomic_store(&caches_end, end);
+    atomic_store(&ends[what], end);
     return true;
 }
 

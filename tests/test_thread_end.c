@@ -46,7 +46,7 @@ static void ends(void *caches)
 static void keep(keeper *self)
 {
     weir__thread *thread = weir__thread_self();
-    must(weir__thread_watch_exit(ends));
+    must(weir__thread_watch_exit(WEIR__KEEPS_CACHES, ends));
     self->thread = thread->number;
     thread->caches = (struct weir__thread_caches *)(void *)self;
 }
@@ -77,7 +77,7 @@ static void thread_that_cannot_be_watched_is_told(void **state)
         pthread_key_t key;
         while (pthread_key_create(&key, NULL) == 0)
             continue;
-        _exit(weir__thread_watch_exit(ends) ? 1 : 0);
+        _exit(weir__thread_watch_exit(WEIR__KEEPS_CACHES, ends) ? 1 : 0);
     }
     int status = -1;
     must(waitpid(child, &status, 0) == child);
@@ -126,7 +126,7 @@ static void other_destructor(void *value)
         must_answer(WEIR_INVALID_ARGUMENT, weir_stream_sync(NULL, NULL));
     if (self->ended > 0) {
         self->rounds_after++;
-        if (weir__thread_watch_exit(ends))
+        if (weir__thread_watch_exit(WEIR__KEEPS_CACHES, ends))
             self->was_refused = false;
     }
     if (self->rounds < ROUNDS)

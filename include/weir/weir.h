@@ -4,6 +4,7 @@
 
 #include "weir/async.h"
 #include "weir/capture.h"
+#include "weir/current.h"
 #include "weir/device.h"
 #include "weir/emulated.h"
 #include "weir/leaves.h"

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "current.h"
 #include "internal.h"
 #include "stream_order.h"
 #include "sync.h"
@@ -17,7 +18,10 @@
 #define DEFAULT_MEMORY_BYTES ((size_t)32 << 30)
 
 static weir__mutex registry_lock = WEIR__MUTEX_INIT(WEIR__RANK_REGISTRY);
-static weir_device *registry; /* guarded by registry_lock */
+static weir_device *registry; /* guarded by registry_lock, as the next */
+static uint64_t serials;
+
+_Static_assert(2 * ORDINALS == WEIR__DEVICE_SLOTS, "a slot for each name");
 
 /* ---- opening ---- */
 
@@ -112,6 +116,7 @@ static void device_free(weir_device *device)
         weir__order_destroy(device->order);
     if (device->ops != NULL)
         device->ops->close(device->self);
+    weir__current_end(device);
     weir__host_free(device);
 }
 
@@ -126,6 +131,9 @@ static weir_status device_make(const char *name, const device_name *which,
     memset(device, 0, sizeof *device);
     atomic_init(&device->references, 1);
     atomic_init(&device->lost, false);
+    weir__current_begin(device);
+    device->serial = ++serials;
+    device->slot = (uint32_t)which->ordinal + (which->cuda ? ORDINALS : 0);
     for (int call = 0; call < WEIR__CALL_COUNT; call++)
         atomic_init(&device->calls[call], 0);
     snprintf(device->name, sizeof device->name, "%s", name);
@@ -248,11 +256,15 @@ void weir_device_unref(weir_device *device)
     weir__mutex_lock(&registry_lock);
     size_t before = atomic_fetch_sub(&device->references, 1);
     WEIR_CHECK(before != 0, "unreferenced too often");
+    weir_resource *own = NULL;
     if (before == 1)
         registry_remove(device);
+    else
+        own = weir__current_let_go(device);
     weir__mutex_unlock(&registry_lock);
     if (before == 1)
         device_free(device);
+    weir_resource_unref(own);
 }
 
 /* ---- questions ---- */

@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sync.h"
 #include "weir/async.h"
 #include "weir/device.h"
 #include "weir/emulated.h"
@@ -32,6 +33,7 @@
 
 struct weir__emulated;
 struct weir__order;
+struct weir_resource;
 
 /* How host memory is pinned; or'ed. */
 #define WEIR__PINNED_PORTABLE 1u
@@ -152,17 +154,33 @@ typedef enum weir__call {
     WEIR__CALL_COUNT
 } weir__call;
 
+/* One for each name: at most one device of a name is open at a time. */
+#define WEIR__DEVICE_SLOTS 32
+
+/* The resources that are a device's current ones, all guarded by the lock. What is
+ * `set` keeps the device open. The device's `own` does not: current.c tells how. */
+typedef struct weir__current {
+    weir__mutex lock;
+    struct weir_resource *set; /* counted; or null */
+    struct weir_resource *own; /* the default one, once made; or null */
+    bool own_is_held;          /* and counted */
+    size_t own_references;     /* of this device, that `own` and its upstreams hold */
+} weir__current;
+
 struct weir_device {
     atomic_size_t references;
     const weir__device_ops *ops;
     void *self;
     struct weir__order *order;      /* its clocks; lives as long as it does */
+    uint64_t serial;                /* no other in this process has had it; from 1 */
+    uint32_t slot;                  /* that of its name */
     atomic_bool lost;
     char name[24];
     weir_device_options options;    /* as opened; .emulated points to the next */
     weir_emulated_options emulated_options; /* its costs are the next */
     weir_emulated_costs costs;
     atomic_uint_least64_t calls[WEIR__CALL_COUNT]; /* far from what is read always */
+    weir__current current;
     struct weir_device *next;       /* in the registry, guarded by its lock */
 };
 
