@@ -31,34 +31,51 @@ uint64_t weir__vector_time(const weir__vector *self, uint64_t stream)
     return self->epochs[index].time;
 }
 
-/* Raises what both have to the greater time, and returns how many epochs of `other`
- * are of streams that `self` does not know. */
-static size_t vector_raise_common(weir__vector *self, const weir__vector *other)
+/* How many epochs the two begin with that are of the same streams: mostly all that the
+ * shorter has, and then a join need not search. */
+static size_t vector_same_start(const weir__vector *self, const weir__vector *other)
 {
-    size_t missing = 0, at = 0;
-    for (size_t i = 0; i < other->count; i++) {
-        const weir__epoch *theirs = &other->epochs[i];
-        while (at < self->count && self->epochs[at].stream < theirs->stream)
+    const weir__epoch *mine = self->epochs, *theirs = other->epochs;
+    size_t most = self->count < other->count ? self->count : other->count, same = 0;
+    while (same < most && mine[same].stream == theirs[same].stream)
+        same++;
+    return same;
+}
+
+/* How many epochs of `other` are of streams that `self` does not know; `same` as
+ * above. */
+static size_t vector_count_missing(const weir__vector *self, const weir__vector *other,
+                                   size_t same)
+{
+    const weir__epoch *mine = self->epochs;
+    size_t missing = 0, at = same, count = self->count;
+    for (size_t i = same; i < other->count; i++) {
+        uint64_t stream = other->epochs[i].stream;
+        while (at < count && mine[at].stream < stream)
             at++;
-        if (at == self->count || self->epochs[at].stream != theirs->stream)
-            missing++;
-        else if (self->epochs[at].time < theirs->time)
-            self->epochs[at].time = theirs->time;
+        missing += at == count || mine[at].stream != stream;
     }
     return missing;
 }
 
-static size_t vector_count_missing(const weir__vector *self, const weir__vector *other)
+/* Raises what both have to the greater time. */
+static void vector_raise_common(weir__vector *self, const weir__vector *other,
+                                size_t same)
 {
-    size_t missing = 0, at = 0;
-    for (size_t i = 0; i < other->count; i++) {
-        uint64_t stream = other->epochs[i].stream;
-        while (at < self->count && self->epochs[at].stream < stream)
-            at++;
-        if (at == self->count || self->epochs[at].stream != stream)
-            missing++;
+    weir__epoch *mine = self->epochs;
+    size_t at = same, count = self->count;
+    for (size_t i = 0; i < same; i++) {
+        if (mine[i].time < other->epochs[i].time)
+            mine[i].time = other->epochs[i].time;
     }
-    return missing;
+    for (size_t i = same; i < other->count; i++) {
+        weir__epoch theirs = other->epochs[i];
+        while (at < count && mine[at].stream < theirs.stream)
+            at++;
+        if (at < count && mine[at].stream == theirs.stream &&
+            mine[at].time < theirs.time)
+            mine[at].time = theirs.time;
+    }
 }
 
 static bool vector_reserve(weir__vector *self, size_t count)
@@ -96,10 +113,12 @@ bool weir__vector_join(weir__vector *self, const weir__vector *other)
 {
     if (self == other)
         return true;
-    if (!vector_reserve(self, self->count + vector_count_missing(self, other)))
+    size_t same = vector_same_start(self, other);
+    size_t missing = vector_count_missing(self, other, same);
+    if (!vector_reserve(self, self->count + missing))
         return false;
 
-    size_t missing = vector_raise_common(self, other);
+    vector_raise_common(self, other, same);
     size_t mine = self->count, theirs = other->count;
     self->count += missing;
     for (size_t to = self->count; missing > 0; ) {
