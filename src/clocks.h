@@ -97,6 +97,7 @@ typedef struct weir__clock {
 struct weir__order {
     weir_device *device;
     bool eager;
+    _Atomic uint64_t changes; /* of clocks that listeners are told of, from 1 */
     weir__mutex listening;   /* guards the listeners; held while they are called, and
                                 while a clock is added that they hear of */
     weir__order_listener *listeners;

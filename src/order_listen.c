@@ -114,6 +114,7 @@ void weir__clock_change_begin(weir__order *order, weir__clock *clock)
 {
     WEIR_ASSERT(weir__mutex_is_mine(&order->lock), "clocks change under the lock");
     WEIR_CHECK(!clock->changing, "one change at a time");
+    atomic_fetch_add(&order->changes, 1);
     clock->changing = true;
     clock->pins++;
 }

@@ -523,6 +523,7 @@ weir_status weir__order_create(weir_device *device, bool eager, weir__order **ou
     memset(order, 0, sizeof *order);
     order->device = device;
     order->eager = eager;
+    atomic_init(&order->changes, 1);
     weir__mutex_init(&order->listening, WEIR__RANK_LISTENERS);
     weir__mutex_init(&order->lock, WEIR__RANK_ORDER);
     weir__cond_init(&order->changed);

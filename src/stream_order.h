@@ -199,6 +199,32 @@ bool weir__order_has_clock(weir__order *order, uint64_t clock);
 bool weir__order_steady(weir__order *order, weir_stream stream, uint64_t *clock,
                         const _Atomic uint64_t **counter);
 
+/* ---- for who holds memory for long ---- */
+
+/* What no clock is called: to tell the ledger of other hand-overs (note_done). */
+uint64_t weir__order_name(weir__order *order);
+
+/* The life of a stream in which somebody began to hold memory on it: the handle may
+ * mean another stream by the time that he lets go. */
+typedef struct weir__life {
+    uint64_t clock;   /* the stream's own, also while it is captured; 0: none */
+    uint64_t changes; /* of the order, when that was so. 0: the stream is unknown, or a
+                         thread's own, and lives as long as it is named */
+} weir__life;
+
+/* As weir__order_clock. */
+weir_status weir__order_life(weir__order *order, weir_stream stream, weir__life *out);
+
+/* Whether `stream` is in that life still, and in no capture. Without a lock where no
+ * stream has changed since. */
+bool weir__order_lives(weir__order *order, weir_stream stream, weir__life life);
+
+/* A mark behind all that was put on `stream` in that life: the last one, if that has
+ * ended. Makes a device call for an unknown stream only. Never fails, as
+ * weir__order_free_mark. To be called without locks. */
+weir__mark weir__order_life_mark(weir__order *order, weir_stream stream,
+                                 weir__life life);
+
 /* For tests. */
 typedef struct weir__order_size {
     size_t clocks;  /* alive, default and captures included */

@@ -46,7 +46,9 @@ typedef enum weir__rank {
     WEIR__RANK_LEAF,         /* this and all after it are leaves */
     WEIR__RANK_MEMORY = WEIR__RANK_LEAF, /* the records of all emulated memory */
     WEIR__RANK_LEDGER,       /* the ledger */
-    WEIR__RANK_FINDINGS      /* what a device was told by the ledger */
+    WEIR__RANK_FINDINGS,     /* what a device was told by the ledger */
+    WEIR__RANK_STORAGE,      /* the uses of a storage that were noted */
+    WEIR__RANK_PENDING       /* the storages of a device that wait for their end */
 } weir__rank;
 
 typedef struct WEIR_CAPABILITY weir__mutex {

@@ -39,7 +39,8 @@ extern "C" {
     X(CAPTURING, 8, "a stream is being captured, and that would spoil it")      \
     X(NOT_FOUND, 9, "nothing is known under that name or address")              \
     X(FORKED, 10, "this process is a fork's child and has no device")            \
-    X(FILE_ERROR, 11, "a file could not be opened, read or written")
+    X(FILE_ERROR, 11, "a file could not be opened, read or written")            \
+    X(NOT_OWNED, 12, "the buffer does not own its bytes, or not alone")
 
 typedef enum weir_status {
 #define X(name, number, words) WEIR_##name = number,

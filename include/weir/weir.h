@@ -3,6 +3,7 @@
 #define WEIR_WEIR_H
 
 #include "weir/async.h"
+#include "weir/buffer.h"
 #include "weir/capture.h"
 #include "weir/current.h"
 #include "weir/device.h"

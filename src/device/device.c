@@ -11,6 +11,7 @@
 
 #include "current.h"
 #include "internal.h"
+#include "pending.h"
 #include "stream_order.h"
 #include "sync.h"
 
@@ -112,6 +113,7 @@ static weir_device *registry_find(const char *name)
 /* Everything but the registry. Undone by device_free. */
 static void device_free(weir_device *device)
 {
+    weir__pending_destroy(device->pending);
     if (device->order != NULL)
         weir__order_destroy(device->order);
     if (device->ops != NULL)
@@ -149,6 +151,8 @@ static weir_status device_make(const char *name, const device_name *which,
                                           &device->ops, &device->self);
     if (status == WEIR_OK)
         status = weir__order_create(device, options->eager, &device->order);
+    if (status == WEIR_OK)
+        status = weir__pending_create(&device->pending);
     if (status != WEIR_OK) {
         device_free(device);
         return status;

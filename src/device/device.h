@@ -172,6 +172,7 @@ struct weir_device {
     const weir__device_ops *ops;
     void *self;
     struct weir__order *order;      /* its clocks; lives as long as it does */
+    struct weir__pending *pending;  /* bytes that wait to be given back; likewise */
     uint64_t serial;                /* no other in this process has had it; from 1 */
     uint32_t slot;                  /* that of its name */
     atomic_bool lost;

@@ -1,0 +1,73 @@
+/* order_life.c - for who holds memory on a stream for long, and lets go of it when the
+ * stream may have ended, or its handle be another's. */
+#include "device/device.h"
+#include "internal.h"
+#include "order_internal.h"
+#include "stream_order.h"
+
+/* What no number of changes ever is: to be looked up each time. */
+#define UNSURE UINT64_MAX
+
+/* A clock that is `changing` has been counted as changed before it is different. */
+static uint64_t changes_seen(weir__order *order, const weir__clock *clock)
+{
+    if (clock_is_transient(clock))
+        return 0;
+    if (clock->changing || clock->capture != 0)
+        return UNSURE;
+    return atomic_load(&order->changes);
+}
+
+weir_status weir__order_life(weir__order *order, weir_stream stream, weir__life *out)
+{
+    *out = (weir__life){ 0, 0 };
+    stream = weir__stream_of(stream);
+    uint64_t id;
+    weir_status status = weir__order_clock(order, stream, &id);
+    if (status != WEIR_OK)
+        return status;
+    weir__mutex_lock(&order->lock);
+    const weir__clock *clock = weir__find_stream(order, stream);
+    if (clock != NULL)
+        *out = (weir__life){ clock->id, changes_seen(order, clock) };
+    else
+        *out = (weir__life){ id, 0 };
+    weir__mutex_unlock(&order->lock);
+    return WEIR_OK;
+}
+
+bool weir__order_lives(weir__order *order, weir_stream stream, weir__life life)
+{
+    if (life.changes == 0 || life.changes == atomic_load(&order->changes))
+        return true;
+    weir__mutex_lock(&order->lock);
+    const weir__clock *clock = weir__find_stream(order, weir__stream_of(stream));
+    bool lives = clock != NULL && clock->id == life.clock && clock->capture == 0;
+    weir__mutex_unlock(&order->lock);
+    return lives;
+}
+
+weir__mark weir__order_life_mark(weir__order *order, weir_stream stream,
+                                 weir__life life)
+{
+    if (life.changes == 0)
+        return weir__order_free_mark(order, stream, 0);
+    weir__mark mark = WEIR__MARK_DONE;
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__clock_find(order, life.clock);
+    bool is_captured = clock != NULL && clock->capture != 0;
+    if (clock != NULL && clock->retired)
+        mark = (weir__mark){ clock->id, clock->counter };
+    else if (clock != NULL && !is_captured)
+        mark = (weir__mark){ clock->id, clock_tick(clock) };
+    weir__mutex_unlock(&order->lock);
+    return is_captured ? weir__order_free_mark(order, stream, 0) : mark;
+}
+
+uint64_t weir__order_name(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    uint64_t name = weir__clock_name(order);
+    weir__mutex_unlock(&order->lock);
+    return name;
+}

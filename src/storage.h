@@ -1,0 +1,125 @@
+/* storage.h - the counted owner of some bytes: a resource's block, or foreign memory
+ * with its deleter. Notes which streams use the bytes, and gives them back behind all
+ * of that when its last holder leaves.
+ *
+ * A holder (a buffer, an exported tensor) has a stream, and counts as a use of that up
+ * to when it leaves: so as long as a holder is at `home`, the clock of the first, no
+ * other at home has anything to note. What is noted is a mark for reading and one for
+ * writing of each stream; there is room for a few. Of more streams one waits for
+ * another, and then its mark is good for both. */
+#ifndef WEIR_STORAGE_H
+#define WEIR_STORAGE_H
+
+#include "device/device.h"
+#include "stream_order.h"
+#include "sync.h"
+#include "weir/buffer.h"
+
+#ifdef WEIR_TESTING /* small, so that what is rare happens */
+#define WEIR__STORAGE_USES 2u
+#else
+#define WEIR__STORAGE_USES 4u
+#endif
+
+typedef struct weir__use {
+    uint64_t clock;
+    uint64_t read, write; /* numbers; 0: has not */
+} weir__use;
+
+struct weir_storage {
+    _Atomic uint64_t holders;  /* low half: all of them; high half: those at home */
+    _Atomic uint32_t records;  /* who needs this record: weak holders, and all others
+                                  together one */
+    atomic_bool is_unnamed;    /* used by work that nobody can name */
+    bool is_block;             /* a resource's */
+    bool read_only;
+    bool ignores_stream;       /* the deleter does */
+    weir_memory_kind kind;
+    weir_device *device;       /* counted for foreign memory; a block keeps its own */
+    weir_resource *resource;   /* of a block, which keeps it */
+    void *ptr;
+    size_t bytes;
+    size_t alignment;          /* of a block */
+    weir_deleter deleter;      /* of foreign memory, may be null */
+    void *context;
+    uint64_t home;             /* a clock */
+    uint64_t key;              /* under which the ledger knows it, or 0 */
+    weir__mutex lock;          /* guards the uses */
+    _Atomic uint32_t use_count; /* also read without the lock */
+    weir__use uses[WEIR__STORAGE_USES + 1]; /* one more for the last holder's stream */
+    struct weir_storage *next; /* of those that wait for their end */
+};
+
+/* One holder's stream. Without one (WEIR__HOLDER_NONE) it has nothing on any stream
+ * when it leaves. */
+typedef struct weir__holder {
+    weir_stream stream;
+    weir__life life;
+} weir__holder;
+
+#define WEIR__HOLDER_NONE ((weir__holder){ WEIR__NO_STREAM, { 0, 0 } })
+
+/* Storage with one holder, for a block that `mr` has out. */
+weir_status weir__storage_of_block(weir_resource *mr, void *ptr, size_t bytes,
+                                   size_t alignment, weir__holder holder,
+                                   weir_storage **out);
+/* The same for foreign memory, with `extra` bytes behind the record (see
+ * weir__storage_extra) in the same host allocation. */
+weir_status weir__storage_of_foreign(weir_device *device, const weir_foreign *foreign,
+                                     weir__holder holder, size_t extra,
+                                     weir_storage **out);
+static inline void *weir__storage_extra(weir_storage *self)
+{
+    return self + 1;
+}
+
+/* One more holder, of which one is there already; or none: then false. */
+void weir__storage_hold(weir_storage *self, weir__holder holder);
+bool weir__storage_hold_weak(weir_storage *self, weir__holder holder);
+bool weir__storage_is_alone(const weir_storage *self);
+
+/* A holder leaves: the last gives the bytes back. Cannot fail, and asks for no host
+ * memory. To be called without locks. */
+void weir__storage_leave(weir_storage *self, weir__holder holder);
+/* The same for a holder without a stream, whose work is on some that it cannot name.
+ * Makes no device call. */
+void weir__storage_leave_unnamed(weir_storage *self);
+
+/* The only holder makes sure of that: from now on there is none, and nobody becomes
+ * one. False: others hold the bytes, and nothing has changed. One of the next
+ * follows. */
+bool weir__storage_claim(weir_storage *self);
+/* The bytes go back, behind `holder`'s stream and what is noted. */
+void weir__storage_end_claimed(weir_storage *self, weir__holder holder);
+/* The block goes back likewise, and another is the storage's, with one holder. */
+void weir__storage_replace(weir_storage *self, weir_resource *mr, void *ptr,
+                           size_t bytes, size_t alignment, weir__holder holder);
+/* The bytes are no concern of the storage's any more. */
+void weir__storage_forget(weir_storage *self);
+
+/* The record is needed by one more, or by one less. */
+void weir__storage_keep_record(weir_storage *self);
+void weir__storage_drop_record(weir_storage *self);
+/* Whether it may not be used for other bytes: a weak holder needs it, or limbo will. */
+bool weir__storage_is_bound(const weir_storage *self);
+
+/* What `from` put on its stream is noted, and the holder is `to` from now on. */
+void weir__storage_change_holder(weir_storage *self, weir__holder from,
+                                 weir__holder to);
+
+/* See weir_buffer_use. */
+weir_status weir__storage_use(weir_storage *self, weir_stream stream,
+                              weir_access access);
+/* See weir_buffer_wait. For a stream that is `holder`'s nothing is asked of the order
+ * where nothing is noted. */
+weir_status weir__storage_wait(weir_storage *self, weir__holder holder,
+                               weir_stream stream, weir_access access);
+weir_status weir__storage_wait_sync(weir_storage *self, weir__holder holder,
+                                    weir_access access);
+
+/* Gives the bytes, which nobody holds, back behind the uses that are noted; for
+ * pending.c. `all_done`: nothing uses them any more. False: a use is not known to be
+ * done, and the deleter cannot wait. */
+bool weir__storage_end(weir_storage *self, bool all_done);
+
+#endif

@@ -1,0 +1,48 @@
+/* support_buffer.h - for the tests of buffers: a stepped device with two streams and a
+ * pool, foreign memory whose end is counted, and work on what a buffer shows. */
+#ifndef WEIR_TESTS_SUPPORT_BUFFER_H
+#define WEIR_TESTS_SUPPORT_BUFFER_H
+
+#include "support.h"
+#include "weir/weir.h"
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+
+typedef struct buffer_scene {
+    weir_device *device;
+    weir_stream a, b;      /* non-blocking, known */
+    weir_resource *pool;
+} buffer_scene;
+
+buffer_scene buffer_scene_open(void);
+void buffer_scene_close(buffer_scene *it);
+
+weir_buffer make_buffer(buffer_scene *it, weir_stream stream, size_t bytes);
+
+/* Writes to all that a buffer shows, or checks what was written, on `stream`. */
+void write_on(buffer_scene *it, weir_stream stream, const weir_buffer *buffer,
+              uint64_t key);
+void check_on(buffer_scene *it, weir_stream stream, const weir_buffer *buffer,
+              uint64_t key);
+
+/* Nothing on `stream` is done before the gate is opened. */
+uint64_t stall_stream(buffer_scene *it, weir_stream stream);
+void open_stream(buffer_scene *it, uint64_t gate);
+
+/* Memory of the pool's that a deleter gives back to it. */
+typedef struct foreign_block {
+    buffer_scene *it;
+    uint32_t ends;         /* how often the deleter was called */
+    weir_stream stream;    /* with this, */
+    void *ptr;             /* these */
+    size_t bytes;
+} foreign_block;
+
+weir_foreign make_foreign(buffer_scene *it, size_t bytes, foreign_block *context);
+
+weir_buffer_properties properties_of(const weir_buffer *buffer);
+weir_pending pending_of(weir_device *device);
+void must_be_empty(const weir_buffer *buffer);
+
+#endif
