@@ -28,13 +28,13 @@ weir_buffer make_buffer(buffer_scene *it, weir_stream stream, size_t bytes)
     return buffer;
 }
 
-void write_on(buffer_scene *it, weir_stream stream, const weir_buffer *buffer,
+void write_all(buffer_scene *it, weir_stream stream, const weir_buffer *buffer,
               uint64_t key)
 {
     stamp(it->device, stream, buffer->data, buffer->size, key);
 }
 
-void check_on(buffer_scene *it, weir_stream stream, const weir_buffer *buffer,
+void check_all(buffer_scene *it, weir_stream stream, const weir_buffer *buffer,
               uint64_t key)
 {
     check_stamp(it->device, stream, buffer->data, buffer->size, key);

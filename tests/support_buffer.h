@@ -21,9 +21,9 @@ void buffer_scene_close(buffer_scene *it);
 weir_buffer make_buffer(buffer_scene *it, weir_stream stream, size_t bytes);
 
 /* Writes to all that a buffer shows, or checks what was written, on `stream`. */
-void write_on(buffer_scene *it, weir_stream stream, const weir_buffer *buffer,
+void write_all(buffer_scene *it, weir_stream stream, const weir_buffer *buffer,
               uint64_t key);
-void check_on(buffer_scene *it, weir_stream stream, const weir_buffer *buffer,
+void check_all(buffer_scene *it, weir_stream stream, const weir_buffer *buffer,
               uint64_t key);
 
 /* Nothing on `stream` is done before the gate is opened. */

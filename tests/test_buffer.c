@@ -18,7 +18,7 @@ static void a_buffer_owns_what_it_allocates(void **state)
     weir_buffer_properties p = properties_of(&x);
     must(p.owns && p.is_alone && !p.read_only && p.device == it.device);
     must_equal(p.kind, WEIR_MEMORY_DEVICE);
-    write_on(&it, it.a, &x, 7);
+    write_all(&it, it.a, &x, 7);
     must_equal(statistics_of(it.pool).out_bytes, MIB);
     weir_buffer_reset(&x);
     must_be_empty(&x);
@@ -44,7 +44,7 @@ static void an_empty_buffer_grows(void **state)
     must_ok(weir_buffer_resize(&x, 100, it.b));
     must(x.data != NULL && x.size == 100 && x.capacity == 256 && x.stream == it.b);
     must_equal(statistics_of(it.pool).out_bytes, 256);
-    write_on(&it, it.b, &x, 3);
+    write_all(&it, it.b, &x, 3);
     weir_buffer_reset(&x);
     buffer_scene_close(&it);
 }
@@ -84,14 +84,14 @@ static void the_last_holder_gives_back(void **state)
     (void)state;
     buffer_scene it = buffer_scene_open();
     weir_buffer x = make_buffer(&it, it.a, MIB), y, z;
-    write_on(&it, it.a, &x, 9);
+    write_all(&it, it.a, &x, 9);
     must_ok(weir_buffer_share(&x, &y));
     must_ok(weir_buffer_slice(&y, 512, 1024, &z));
     must(y.data == x.data && z.data == (char *)x.data + 512 && z.capacity == 1024);
     must(!properties_of(&x).is_alone);
     weir_buffer_reset(&x);
     must_equal(statistics_of(it.pool).out_bytes, MIB);
-    check_on(&it, it.a, &y, 9);
+    check_all(&it, it.a, &y, 9);
     weir_buffer_reset(&z);
     must(properties_of(&y).is_alone);
     must_equal(statistics_of(it.pool).out_bytes, MIB);
@@ -163,14 +163,14 @@ static void bytes_go_back_behind_noted_uses(void **state)
     for (int access = WEIR_READ; access <= WEIR_WRITE; access++) {
         buffer_scene it = buffer_scene_open();
         weir_buffer x = make_buffer(&it, it.a, MIB);
-        write_on(&it, it.a, &x, 5);
+        write_all(&it, it.a, &x, 5);
         must_ok(weir_buffer_wait(&x, it.b, WEIR_READ));
         uint64_t gate = stall_stream(&it, it.b);
-        check_on(&it, it.b, &x, 5);
+        check_all(&it, it.b, &x, 5);
         must_ok(weir_buffer_use(&x, it.b, (weir_access)access));
         weir_buffer_reset(&x);
         weir_buffer y = make_buffer(&it, it.a, MIB);
-        write_on(&it, it.a, &y, 6);
+        write_all(&it, it.a, &y, 6);
         open_stream(&it, gate);
         weir_buffer_reset(&y);
         buffer_scene_close(&it);
@@ -182,16 +182,16 @@ static void who_writes_waits_for_readers(void **state)
     (void)state;
     buffer_scene it = buffer_scene_open();
     weir_buffer x = make_buffer(&it, it.a, MIB);
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     must_ok(weir_buffer_wait(&x, it.b, WEIR_READ));
-    check_on(&it, it.b, &x, 5);
+    check_all(&it, it.b, &x, 5);
     must_ok(weir_buffer_use(&x, it.b, WEIR_READ));
     uint64_t before = calls_of(it.device).stream_wait_event;
     must_ok(weir_buffer_wait(&x, it.a, WEIR_READ));
     must_equal(calls_of(it.device).stream_wait_event, before); /* no writer but a */
     must_ok(weir_buffer_wait(&x, it.a, WEIR_WRITE));
     must(calls_of(it.device).stream_wait_event > before);
-    write_on(&it, it.a, &x, 6);
+    write_all(&it, it.a, &x, 6);
     must_ok(weir_buffer_wait_sync(&x, WEIR_WRITE));
     weir_buffer_reset(&x);
     buffer_scene_close(&it);
@@ -223,17 +223,17 @@ static void uses_of_many_streams_all_count(void **state)
     weir_stream streams[MANY];
     uint64_t gates[MANY];
     weir_buffer x = make_buffer(&it, it.a, MIB);
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     for (int i = 0; i < MANY; i++) {
         streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
         must_ok(weir_buffer_wait(&x, streams[i], WEIR_READ));
         gates[i] = stall_stream(&it, streams[i]);
-        check_on(&it, streams[i], &x, 5);
+        check_all(&it, streams[i], &x, 5);
         must_ok(weir_buffer_use(&x, streams[i], WEIR_READ));
     }
     weir_buffer_reset(&x);
     weir_buffer y = make_buffer(&it, it.a, MIB);
-    write_on(&it, it.a, &y, 6);
+    write_all(&it, it.a, &y, 6);
     for (int i = 0; i < MANY; i++)
         open_stream(&it, gates[i]);
     weir_buffer_reset(&y);
@@ -251,13 +251,13 @@ static void a_stream_ends_before_its_buffer(void **state)
     weir_buffer x = make_buffer(&it, c, MIB), y;
     must_ok(weir_buffer_share(&x, &y));
     uint64_t gate = stall_stream(&it, c);
-    write_on(&it, c, &x, 5);
+    write_all(&it, c, &x, 5);
     must_ok(weir_stream_destroy(it.device, c));
     weir_stream d = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
     weir_buffer_reset(&y);
     weir_buffer_reset(&x);
     weir_buffer z = make_buffer(&it, d, MIB);
-    write_on(&it, d, &z, 6);
+    write_all(&it, d, &z, 6);
     open_stream(&it, gate);
     weir_buffer_reset(&z);
     end_stream(it.device, d);
@@ -270,14 +270,14 @@ static void the_old_stream_is_noted(void **state)
     buffer_scene it = buffer_scene_open();
     weir_buffer x = make_buffer(&it, it.a, MIB);
     uint64_t gate = stall_stream(&it, it.a);
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     must_ok(weir_buffer_set_stream(&x, it.b));
     must(x.stream == it.b);
     must_ok(weir_buffer_wait(&x, it.b, WEIR_READ));
-    check_on(&it, it.b, &x, 5);
+    check_all(&it, it.b, &x, 5);
     weir_buffer_reset(&x);
     weir_buffer y = make_buffer(&it, it.a, MIB);
-    write_on(&it, it.a, &y, 6);
+    write_all(&it, it.a, &y, 6);
     open_stream(&it, gate);
     weir_buffer_reset(&y);
     buffer_scene_close(&it);
@@ -290,11 +290,11 @@ static void the_end_waits_for_the_old_stream(void **state)
     buffer_scene it = buffer_scene_open();
     weir_buffer x = make_buffer(&it, it.a, MIB);
     uint64_t gate = stall_stream(&it, it.a);
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     must_ok(weir_buffer_set_stream(&x, it.b));
     weir_buffer_reset(&x);
     weir_buffer y = make_buffer(&it, it.b, MIB);
-    write_on(&it, it.b, &y, 6);
+    write_all(&it, it.b, &y, 6);
     open_stream(&it, gate);
     weir_buffer_reset(&y);
     buffer_scene_close(&it);
@@ -312,10 +312,10 @@ static void a_deleter_comes_once_behind_all_uses(void **state)
     must_ok(weir_buffer_adopt(it.device, it.a, &foreign, &x));
     must(x.data == foreign.ptr && x.resource == NULL);
     must_ok(weir_buffer_slice(&x, 0, 256, &y));
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     must_ok(weir_buffer_wait(&x, it.b, WEIR_READ));
     uint64_t gate = stall_stream(&it, it.b);
-    check_on(&it, it.b, &x, 5);
+    check_all(&it, it.b, &x, 5);
     must_ok(weir_buffer_use(&x, it.b, WEIR_READ));
     must_answer(WEIR_NOT_OWNED, weir_buffer_resize(&x, 2 * MIB, it.a));
     weir_buffer_reset(&x);
@@ -324,7 +324,7 @@ static void a_deleter_comes_once_behind_all_uses(void **state)
     must_equal(end.ends, 1);
     must(end.stream == it.a && end.ptr == foreign.ptr && end.bytes == MIB);
     weir_buffer z = make_buffer(&it, it.a, MIB);
-    write_on(&it, it.a, &z, 6);
+    write_all(&it, it.a, &z, 6);
     open_stream(&it, gate);
     weir_buffer_reset(&z);
     buffer_scene_close(&it);
@@ -340,7 +340,7 @@ static void a_deleter_that_ignores_streams_comes_later(void **state)
     weir_buffer x;
     must_ok(weir_buffer_adopt(it.device, it.a, &foreign, &x));
     uint64_t gate = stall_stream(&it, it.a);
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     weir_buffer_reset(&x);
     must_equal(end.ends, 0);
     must_equal(pending_of(it.device).deferred_count, 1);
@@ -367,7 +367,7 @@ static void a_drain_empties_what_waits(void **state)
         foreign.ignores_stream = true;
         weir_buffer x;
         must_ok(weir_buffer_adopt(it.device, it.a, &foreign, &x));
-        write_on(&it, it.a, &x, 5);
+        write_all(&it, it.a, &x, 5);
         weir_buffer_reset(&x);
     }
     must(pending_of(it.device).deferred_count > 0);

@@ -12,7 +12,7 @@ static void resizing_keeps_the_contents(void **state)
     buffer_scene it = buffer_scene_open();
     weir_buffer x = make_buffer(&it, it.a, 1000);
     uint64_t gate = stall_stream(&it, it.a);
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     void *old = x.data;
     uint64_t before = calls_of(it.device).copy;
     must_ok(weir_buffer_resize(&x, MIB, it.b)); /* behind what is stalled */
@@ -21,7 +21,7 @@ static void resizing_keeps_the_contents(void **state)
     must_equal(statistics_of(it.pool).out_bytes, MIB);
     check_stamp(it.device, it.b, x.data, 1000, 5);
     weir_buffer y = make_buffer(&it, it.a, 1000); /* the old bytes, maybe */
-    write_on(&it, it.a, &y, 6);
+    write_all(&it, it.a, &y, 6);
     open_stream(&it, gate);
     weir_buffer_reset(&y);
     weir_buffer_reset(&x);
@@ -35,7 +35,7 @@ static void within_its_capacity_nothing_moves(void **state)
     weir_buffer x = make_buffer(&it, it.a, 1000);
     must_ok(weir_buffer_reserve(&x, 5000, it.a));
     must(x.size == 1000 && x.capacity == 5120);
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     void *old = x.data;
     uint64_t before = calls_of(it.device).copy;
     must_ok(weir_buffer_resize(&x, 5120, it.b));
@@ -54,14 +54,14 @@ static void readers_keep_the_old_bytes(void **state)
     (void)state;
     buffer_scene it = buffer_scene_open();
     weir_buffer x = make_buffer(&it, it.a, MIB);
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     must_ok(weir_buffer_wait(&x, it.b, WEIR_READ));
     uint64_t gate = stall_stream(&it, it.b);
-    check_on(&it, it.b, &x, 5);
+    check_all(&it, it.b, &x, 5);
     must_ok(weir_buffer_use(&x, it.b, WEIR_READ));
     must_ok(weir_buffer_resize(&x, 2 * MIB, it.a));
     weir_buffer y = make_buffer(&it, it.a, MIB);
-    write_on(&it, it.a, &y, 6);
+    write_all(&it, it.a, &y, 6);
     open_stream(&it, gate);
     weir_buffer_reset(&y);
     weir_buffer_reset(&x);
@@ -73,7 +73,7 @@ static void shrinking_gives_back(void **state)
     (void)state;
     buffer_scene it = buffer_scene_open();
     weir_buffer x = make_buffer(&it, it.a, MIB);
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     must_ok(weir_buffer_resize(&x, 700, it.a));
     must_ok(weir_buffer_shrink(&x, it.b));
     must(x.size == 700 && x.capacity == 768 && x.stream == it.b);
@@ -147,12 +147,12 @@ static void a_copy_is_its_own(void **state)
     buffer_scene it = buffer_scene_open();
     weir_buffer x = make_buffer(&it, it.a, MIB), y;
     uint64_t gate = stall_stream(&it, it.a);
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     must_ok(weir_buffer_copy(&x, NULL, it.b, &y));
     must(y.data != x.data && y.size == MIB && y.stream == it.b);
     must_ok(weir_buffer_wait(&x, it.a, WEIR_WRITE)); /* for the copy */
-    write_on(&it, it.a, &x, 6);
-    check_on(&it, it.b, &y, 5);
+    write_all(&it, it.a, &x, 6);
+    check_all(&it, it.b, &y, 5);
     open_stream(&it, gate);
     weir_buffer_reset(&x);
     weir_buffer_reset(&y);
@@ -166,13 +166,13 @@ static void a_view_becomes_an_owner(void **state)
     void *ptr = take(it.pool, it.a, MIB);
     weir_buffer x;
     must_ok(weir_buffer_view(ptr, MIB, it.a, &x));
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     must_answer(WEIR_NOT_SUPPORTED, weir_buffer_own(&x, NULL, it.a));
     must_ok(weir_buffer_own(&x, it.pool, it.a));
     must(x.data != ptr && x.size == MIB && x.resource == it.pool);
     must(properties_of(&x).is_alone);
     give(it.pool, it.a, ptr, MIB);
-    check_on(&it, it.a, &x, 5);
+    check_all(&it, it.a, &x, 5);
     void *own = x.data;
     must_ok(weir_buffer_own(&x, NULL, it.b));
     must(x.data == own);
@@ -185,12 +185,12 @@ static void one_of_two_becomes_its_own(void **state)
     (void)state;
     buffer_scene it = buffer_scene_open();
     weir_buffer x = make_buffer(&it, it.a, MIB), y;
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     must_ok(weir_buffer_share(&x, &y));
     must_ok(weir_buffer_own(&y, NULL, it.b));
     must(y.data != x.data && properties_of(&x).is_alone && properties_of(&y).is_alone);
     weir_buffer_reset(&x);
-    check_on(&it, it.b, &y, 5);
+    check_all(&it, it.b, &y, 5);
     weir_buffer_reset(&y);
     buffer_scene_close(&it);
 }
@@ -203,9 +203,9 @@ static void what_is_released_is_the_callers(void **state)
     buffer_scene it = buffer_scene_open();
     weir_buffer x = make_buffer(&it, it.a, MIB), y;
     void *ptr = x.data;
-    write_on(&it, it.a, &x, 5);
+    write_all(&it, it.a, &x, 5);
     must_ok(weir_buffer_wait(&x, it.b, WEIR_READ));
-    check_on(&it, it.b, &x, 5);
+    check_all(&it, it.b, &x, 5);
     must_ok(weir_buffer_use(&x, it.b, WEIR_READ));
     must_ok(weir_buffer_resize(&x, KIB, it.a));
     weir_released r = { .struct_size = sizeof r };
@@ -219,7 +219,7 @@ static void what_is_released_is_the_callers(void **state)
     must_ok(weir_buffer_adopt_block(it.pool, it.a, r.ptr, r.bytes, r.alignment, &y));
     weir_resource_unref(r.resource);
     must(y.data == ptr && y.size == MIB);
-    check_on(&it, it.a, &y, 6);
+    check_all(&it, it.a, &y, 6);
     r = (weir_released){ .struct_size = sizeof r };
     must_ok(weir_buffer_release(&y, &r));
     must_ok(weir_released_free_sync(it.device, &r));
@@ -239,7 +239,7 @@ static void a_deleter_is_released_with_its_bytes(void **state)
         foreign.ignores_stream = ignores;
         weir_buffer x;
         must_ok(weir_buffer_adopt(it.device, it.a, &foreign, &x));
-        write_on(&it, it.a, &x, 5);
+        write_all(&it, it.a, &x, 5);
         weir_released r = { .struct_size = sizeof r };
         must_ok(weir_buffer_release(&x, &r));
         must(r.resource == NULL && r.context == &end && r.ignores_stream == ignores);
