@@ -59,48 +59,28 @@ void weir__pool_learn_dropped_locked(weir__pool *self)
         ops->note_learn(self->device->self, weir__pool_dropped_key(self));
 }
 
-static inline void mark_out(weir__pool *self, const weir__heap_owner *owner,
-                            weir__heap_block *block, size_t bytes, size_t alignment)
-    WEIR_REQUIRES(self->lock)
-{
-    uint32_t tag = weir__heap_out_tag(bytes, alignment);
-    if (owner->kind == WEIR__POOL_CAPTURE)
-        tag |= WEIR__TAG_CAPTURED;
-    weir__link_set(block, owner->slot);
-    weir__heap_set_tag(block, tag);
-    if (WEIR_UNLIKELY(self->has_dropped))
-        weir__pool_learn_dropped_locked(self);
-}
-
 void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *block)
 {
-    mark_out(request->pool, request->owner, block, request->asked_bytes,
-             request->asked_alignment);
-}
-
-uint32_t weir__pool_note_taken_locked(weir__pool *self, const weir__heap_owner *owner,
-                                      uint32_t id, size_t bytes, size_t alignment)
-{
-    WEIR_ASSERT(weir__mutex_is_mine(&self->lock), "handing out changes the heap");
-    WEIR_CHECK(!self->closing, "allocated after the last unref");
-    id = weir__heap_move_home(&self->heap, id, owner);
-    mark_out(self, owner, weir__heap_block_of(&self->heap, id), bytes, alignment);
-    return id;
-}
-
-static uint32_t taken_locked(const weir__request *request, uint32_t id)
-    WEIR_REQUIRES(request->pool->lock)
-{
-    return weir__pool_note_taken_locked(request->pool, request->owner, id,
-                                        request->asked_bytes, request->asked_alignment);
+    weir__pool *self = request->pool;
+    weir__link_set(block, request->owner->slot);
+    weir__heap_set_tag(block, weir__pool_out_tag(request->owner, request->asked_bytes,
+                                                 request->asked_alignment));
+    if (WEIR_UNLIKELY(self->has_dropped))
+        weir__pool_learn_dropped_locked(self);
 }
 
 uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
                                     weir__mark front, weir__mark rest)
 {
-    return taken_locked(request,
-                        weir__heap_hand_out(&request->pool->heap, run, request->bytes,
-                                            request->alignment, front, rest));
+    weir__heap *heap = &request->pool->heap;
+    WEIR_ASSERT(weir__mutex_is_mine(&request->pool->lock),
+                "handing out changes the heap");
+    WEIR_CHECK(!request->pool->closing, "allocated after the last unref");
+    uint32_t id = weir__heap_hand_out(heap, run, request->bytes, request->alignment,
+                                      front, rest);
+    id = weir__heap_move_home(heap, id, request->owner);
+    weir__pool_mark_out_locked(request, weir__heap_block_of(heap, id));
+    return id;
 }
 
 static uint32_t take_best_locked(weir__request *request, weir__heap_owner *owner)
@@ -112,10 +92,10 @@ static uint32_t take_best_locked(weir__request *request, weir__heap_owner *owner
         weir__pool_declines_locked(request, weir__heap_best(heap, owner, request->bytes,
                                                             request->alignment)))
         return 0;
-    if (request->alignment <= WEIR__HEAP_GRAIN) {
-        block = weir__heap_take_best(heap, owner, request->bytes);
-        return block != 0 ? taken_locked(request, block) : 0;
-    }
+    if (request->alignment <= WEIR__HEAP_GRAIN)
+        return weir__pool_take_fit_locked(request->pool, owner, request->owner,
+                                          request->asked_bytes,
+                                          request->asked_alignment).id;
     block = weir__heap_best(heap, owner, request->bytes, request->alignment);
     if (block == 0)
         return 0;
@@ -338,18 +318,13 @@ static void tell_slip(slip wrong, const void *ptr, size_t bytes, size_t alignmen
         weir__misuse(wrong.kind, ptr, bytes, "pool: %p was never allocated here", ptr);
 }
 
-void weir__pool_release_locked(weir__pool *self, uint32_t block, weir__mark mark)
-{
-    self->releases++;
-    (void)weir__heap_release(&self->heap, block, weir__pool_owned_mark(self, mark));
-}
-
 /* True if that was the last block of a pool that nobody refers to any more: the caller
  * ends it. Else another thread may end it as soon as the lock is given back. */
 static bool finish_return_locked(weir__pool *self, uint32_t block, weir__mark mark)
     WEIR_REQUIRES(self->lock)
 {
-    weir__pool_release_locked(self, block, mark);
+    self->releases++;
+    (void)weir__heap_release(&self->heap, block, weir__pool_owned_mark(self, mark));
     return self->closing && self->heap.taken_blocks == 0;
 }
 

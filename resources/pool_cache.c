@@ -4,20 +4,6 @@
 
 #include "internal.h"
 
-static void list_push(weir__block_list *list, weir__heap_block *block, uint32_t id)
-{
-    weir__link_set(block, list->head);
-    list->head = id;
-    list->count++;
-    list->bytes += weir__heap_bytes(block);
-}
-
-void weir__cache_spill(weir__cache *cache, weir__heap_block *block, uint32_t id)
-{
-    weir__heap_set_tag(block, cache->holder_tag);
-    list_push(&cache->spill, block, id);
-}
-
 static void give_up(weir__cache *cache, const weir__heap_block *met, uint32_t grains,
                     uint32_t count)
 {
@@ -44,12 +30,13 @@ static void spill_stack(weir__cache *cache, const weir__heap_view *view, uint32_
             return;
         }
         uint32_t below = weir__link_of(block);
-        list_push(&cache->spill, block, id);
+        weir__list_push(&cache->spill, block, id);
         id = below;
     }
 }
 
-static void bin_empty(weir__cache *cache, const weir__heap_view *view, weir__bin *bin)
+void weir__cache_empty_bin(weir__cache *cache, const weir__heap_view *view,
+                           weir__bin *bin)
 {
     spill_stack(cache, view, bin->top_id, bin->count, bin->grains);
     if (bin->full != 0)
@@ -57,21 +44,10 @@ static void bin_empty(weir__cache *cache, const weir__heap_view *view, weir__bin
     *bin = (weir__bin){ .grains = bin->grains };
 }
 
-weir__bin *weir__cache_claim(weir__cache *cache, const weir__heap_view *view,
-                             uint32_t grains)
-{
-    weir__bin *bin = weir__cache_bin(cache, grains);
-    if (bin->grains != grains) {
-        bin_empty(cache, view, bin);
-        bin->grains = grains;
-    }
-    return bin;
-}
-
 void weir__cache_spill_all(weir__cache *cache, const weir__heap_view *view)
 {
     for (uint32_t i = 0; i < WEIR__BINS; i++)
-        bin_empty(cache, view, &cache->bins[i]);
+        weir__cache_empty_bin(cache, view, &cache->bins[i]);
 }
 
 uint32_t weir__cache_blocks(const weir__cache *cache)

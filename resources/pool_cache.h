@@ -260,11 +260,40 @@ static inline void weir__lost_add(weir__lost *lost, const weir__heap_block *met,
 
 /* ---- pool_cache.c: behind the gate ---- */
 
+/* Puts all that is in a bin on the spill list. */
+void weir__cache_empty_bin(weir__cache *cache, const weir__heap_view *view,
+                           weir__bin *bin);
+
 /* A bin for `grains` grains, emptied of other sizes: for what was asked for in vain. */
-weir__bin *weir__cache_claim(weir__cache *cache, const weir__heap_view *view,
-                             uint32_t grains);
+static inline weir__bin *weir__cache_claim(weir__cache *cache,
+                                           const weir__heap_view *view, uint32_t grains)
+{
+    weir__bin *bin = weir__cache_bin(cache, grains);
+    if (bin->grains != grains) {
+        if ((bin->count | bin->full) != 0)
+            weir__cache_empty_bin(cache, view, bin);
+        bin->grains = grains;
+    }
+    return bin;
+}
+
+static inline void weir__list_push(weir__block_list *list, weir__heap_block *block,
+                                   uint32_t id)
+{
+    weir__link_set(block, list->head);
+    list->head = id;
+    list->count++;
+    list->bytes += weir__heap_bytes(block);
+}
+
 /* Puts a block that no bin takes on the spill list. */
-void weir__cache_spill(weir__cache *cache, weir__heap_block *block, uint32_t id);
+static inline void weir__cache_spill(weir__cache *cache, weir__heap_block *block,
+                                     uint32_t id)
+{
+    weir__heap_set_tag(block, cache->holder_tag);
+    weir__list_push(&cache->spill, block, id);
+}
+
 /* Puts all that is in the bins on the spill list as well. */
 void weir__cache_spill_all(weir__cache *cache, const weir__heap_view *view);
 

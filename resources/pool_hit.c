@@ -106,13 +106,12 @@ static inline void hand_out(weir__seat *seat, weir__cache *cache,
     tally_out(&seat->tally, bytes);
 }
 
-/* False: no bin has that size (so are all that are too large), or it has none on top,
- * or what is there is somebody else's. */
-static inline bool hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
-                       size_t bytes, size_t alignment, void **out)
+/* The bin is the one for `grains` grains. False: it has another size (so it is with all
+ * that are too large), or none on top, or what is there is somebody else's. */
+static inline bool hit_bin(weir__pool *self, weir__seat *seat, weir__cache *cache,
+                           weir__bin *bin, uint32_t grains, size_t bytes,
+                           size_t alignment, void **out)
 {
-    uint32_t grains = grains_of(bytes);
-    weir__bin *bin = weir__cache_bin(cache, grains);
     if (WEIR_UNLIKELY(bin->grains != grains || bin->count == 0 ||
                       weir__heap_low_tag(bin->top) != cache->holder_tag))
         return false;
@@ -122,6 +121,14 @@ static inline bool hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
     hand_out(seat, cache, weir__bin_pop(bin, view_of(self)), grains, bytes, alignment);
     *out = ptr;
     return true;
+}
+
+static inline bool hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
+                       size_t bytes, size_t alignment, void **out)
+{
+    uint32_t grains = grains_of(bytes);
+    return hit_bin(self, seat, cache, weir__cache_bin(cache, grains), grains, bytes,
+                   alignment, out);
 }
 
 /* ---- refill ---- */
@@ -136,13 +143,11 @@ static inline bool hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
 /* *surplus: there is none, but others have some, the depot is half full, and nothing
  * comes back on the stream: what goes from one stream to another, again and again, is
  * handed over as it is. */
-static const weir__magazine *own_magazine(const weir__pool *self, weir__cache *cache,
-                                          uint32_t grains, bool *surplus)
+static const weir__magazine *own_magazine(const weir__pool *self,
+                                          const weir__cache *cache, uint32_t grains,
+                                          bool *surplus)
 {
     const weir__depot *depot = &self->depot;
-    cache->dry++;
-    if (depot->count == 0)
-        return NULL;
     const weir__magazine *magazine = weir__depot_next(depot, grains, NULL);
     *surplus = magazine != NULL && cache->dry > DRY_LEAST &&
                (depot->bytes > self->cache_bytes / 2 ||
@@ -187,18 +192,19 @@ bool weir__cache_load(weir__pool *self, weir__cache *cache,
 
 /* What was spilt becomes free under the pool's lock, which the caller has. A number one
  * above the counter: see weir__order_steady. */
-static void settle_spilt_locked(weir__pool *self, weir__cache *cache)
+static inline void settle_spilt_locked(weir__pool *self, weir__cache *cache)
     WEIR_REQUIRES(self->lock)
 {
-    weir__pool_note_lost_locked(self, &cache->lost);
+    if (WEIR_UNLIKELY(cache->lost.lists != 0))
+        weir__pool_note_lost_locked(self, &cache->lost);
     if (cache->spill.count == 0)
         return;
     uint64_t number = atomic_load_explicit(cache->counter, memory_order_relaxed) + 1;
     cache->bytes -= cache->spill.bytes;
     cache->unclosed += cache->spill.count;
     cache->is_quiet = weir__pool_is_quiet_locked(self);
-    weir__pool_settle_locked(self, &cache->spill,
-                             (weir__mark){ cache->clock, number });
+    weir__pool_settle_to_locked(self, &cache->spill,
+                                weir__heap_owner_at(&self->heap, cache->owner), number);
 }
 
 /* Now and then an event, so that others wait for no more than they have to; if there
@@ -212,9 +218,10 @@ static void close_sometimes(weir__pool *self, weir__cache *cache)
     (void)weir__order_close(self->order, cache->clock);
 }
 
-/* A best fit of what nothing uses any more; or 0. */
-static WEIR_COLD uint32_t take_done_locked(weir__pool *self, const weir__cache *cache,
-                                           size_t bytes, size_t alignment)
+/* A best fit of what nothing uses any more; or null. */
+static WEIR_COLD weir__heap_block *take_done_locked(weir__pool *self,
+                                                    const weir__cache *cache,
+                                                    size_t bytes, size_t alignment)
     WEIR_REQUIRES(self->lock)
 {
     weir__request request = { .pool = self,
@@ -225,12 +232,14 @@ static WEIR_COLD uint32_t take_done_locked(weir__pool *self, const weir__cache *
                               .asked_alignment = alignment,
                               .bytes = size_of(grains_of(bytes)),
                               .alignment = WEIR__HEAP_GRAIN };
-    return weir__pool_take_done_locked(&request);
+    uint32_t id = weir__pool_take_done_locked(&request);
+    return id != 0 ? weir__heap_block_of(&self->heap, id) : NULL;
 }
 
-/* A best fit of the stream's own, or of that; or 0. */
-static inline uint32_t take_fit_locked(weir__pool *self, const weir__cache *cache,
-                                       size_t bytes, size_t alignment)
+/* A best fit of the stream's own, or of that; or null. */
+static inline weir__heap_block *take_fit_locked(weir__pool *self,
+                                                const weir__cache *cache, size_t bytes,
+                                                size_t alignment)
     WEIR_REQUIRES(self->lock)
 {
     weir__heap_owner *owner = weir__heap_owner_at(&self->heap, cache->owner);
@@ -238,10 +247,11 @@ static inline uint32_t take_fit_locked(weir__pool *self, const weir__cache *cach
     if (WEIR_UNLIKELY(self->is_short) &&
         weir__pool_is_poor_locked(
             self, weir__heap_best(&self->heap, owner, size, WEIR__HEAP_GRAIN), size))
-        return 0;
-    uint32_t block = weir__heap_take_best(&self->heap, owner, size);
-    return WEIR_LIKELY(block != 0)
-               ? weir__pool_note_taken_locked(self, owner, block, bytes, alignment)
+        return NULL;
+    weir__heap_block *block =
+        weir__pool_take_fit_locked(self, owner, owner, bytes, alignment).block;
+    return WEIR_LIKELY(block != NULL)
+               ? block
                : take_done_locked(self, cache, bytes, alignment);
 }
 
@@ -253,29 +263,29 @@ typedef struct errand {
     bool lay_by;        /* a seat for a thread that only gives back */
 } errand;
 
-static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_t bytes,
-                   size_t alignment, void **out, errand *after)
+static inline bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
+                          size_t bytes, size_t alignment, void **out, errand *after)
 {
-    uint32_t grains = grains_of(bytes);
-    if (grains <= WEIR__CACHED_GRAINS)
-        (void)weir__cache_claim(cache, view_of(self), grains);
-    uint32_t block = 0;
-    weir__magazine magazine = { 0 };
+    weir__heap_block *block = NULL;
+    weir__magazine magazine;
+    magazine.head = 0;
+    cache->dry++;
 
     weir__mutex_lock(&self->lock);
     bool promised = weir__heap_promise(&self->heap);
-    if (promised) {
+    if (WEIR_LIKELY(promised)) {
         settle_spilt_locked(self, cache);
-        const weir__magazine *own =
-            own_magazine(self, cache, grains, &after->surplus);
+        const weir__magazine *own = NULL;
+        if (self->depot.count != 0)
+            own = own_magazine(self, cache, grains_of(bytes), &after->surplus);
         if (own != NULL)
             magazine = weir__depot_take(&self->depot, own);
         else if (!after->surplus)
             block = take_fit_locked(self, cache, bytes, alignment);
-        if (block != 0)
-            *out = (void *)weir__heap_base(weir__heap_block_of(&self->heap, block));
         weir__heap_forget_promise(&self->heap);
     }
+    if (WEIR_LIKELY(block != NULL))
+        *out = (void *)weir__heap_base(block);
     after->lay_by = self->wants_spare_seat;
     weir__mutex_unlock(&self->lock);
     close_sometimes(self, cache);
@@ -286,35 +296,35 @@ static bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache, size_
         WEIR_CHECK(loaded, "who misses has an empty stack");
         return hit(self, seat, cache, bytes, alignment, out);
     }
-    if (block == 0)
+    if (block == NULL)
         return false;
     tally_out(&seat->tally, bytes);
     return true;
 }
 
-/* What a hit did not answer. */
-static WEIR_COLD bool miss_bin(weir__pool *self, weir__seat *seat, weir__cache *cache,
-                               size_t bytes, size_t alignment, void **out,
-                               errand *after)
+/* What is no plain hit: from the second magazine, which becomes the first, or by a
+ * refill; and what the ledger has to hear. */
+static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
+                                 size_t bytes, size_t alignment, void **out,
+                                 errand *after)
 {
-    after->wanted = seat->wanted;
-    seat->wanted = NULL;
-    weir__bin *bin = weir__cache_bin(cache, grains_of(bytes));
-    if (bin->grains == grains_of(bytes) && bin->count > 0)
-        weir__cache_give_up(cache, bin);
-    return refill(self, seat, cache, bytes, alignment, out, after);
-}
-
-/* Also from the second magazine, which becomes the first; and what the ledger has to
- * hear. */
-static inline bool hit_or_miss_bin(weir__pool *self, weir__seat *seat,
-                                   weir__cache *cache, size_t bytes, size_t alignment,
-                                   void **out, errand *after)
-{
-    (void)weir__bin_is_ready(weir__cache_bin(cache, grains_of(bytes)), view_of(self));
-    bool done = hit(self, seat, cache, bytes, alignment, out) ||
-                miss_bin(self, seat, cache, bytes, alignment, out, after);
-    if (done && self->listens)
+    uint32_t grains = grains_of(bytes);
+    weir__bin *bin = weir__cache_bin(cache, grains);
+    bool done = false;
+    if (bin->grains != grains) {
+        if (grains <= WEIR__CACHED_GRAINS)
+            (void)weir__cache_claim(cache, view_of(self), grains);
+    } else if (weir__bin_is_ready(bin, view_of(self))) {
+        done = hit_bin(self, seat, cache, bin, grains, bytes, alignment, out);
+        if (WEIR_UNLIKELY(!done))
+            weir__cache_give_up(cache, bin);
+    }
+    if (!done) {
+        after->wanted = seat->wanted;
+        seat->wanted = NULL;
+        done = refill(self, seat, cache, bytes, alignment, out, after);
+    }
+    if (WEIR_UNLIKELY(self->listens) && done)
         learn_dropped(self);
     return done;
 }
@@ -328,7 +338,7 @@ static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir__seat *s
     errand after = { 0 };
     void *ptr = NULL;
     bool done = cache != NULL &&
-                hit_or_miss_bin(self, seat, cache, bytes, alignment, &ptr, &after);
+                hit_or_refill(self, seat, cache, bytes, alignment, &ptr, &after);
     weir__gate_leave(&seat->gate);
     if (WEIR_UNLIKELY(after.wanted != NULL))
         weir__pool_take_seat(self, after.wanted);
@@ -527,10 +537,15 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
         return deallocate_otherwise(self, stream, ptr, bytes, alignment);
     }
     size_t size = size_of(grains);
-    if (WEIR_UNLIKELY(bin->grains != grains || bin->count == WEIR__MAGAZINE ||
-                      cache->bytes + size > self->cache_bytes))
+    if (WEIR_UNLIKELY(cache->bytes + size > self->cache_bytes))
         return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
-    (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
+    if (WEIR_LIKELY(bin->grains == grains && bin->count != WEIR__MAGAZINE))
+        (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
+    else if (bin->grains != grains && grains <= WEIR__CACHED_GRAINS &&
+             cache->spill.count + 1 < WEIR__SPILL_MOST)
+        weir__cache_spill(cache, block, id);
+    else
+        return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
     cache->dry = 0;
     cache->bytes += size;
     tally_back(&seat->tally, bytes);

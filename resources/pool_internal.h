@@ -121,16 +121,6 @@ uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
 void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *block)
     WEIR_REQUIRES(request->pool->lock);
 
-/* A block that the heap has just handed out is for a request on the stream of `owner`.
- * Returns it: its record may be another. */
-uint32_t weir__pool_note_taken_locked(weir__pool *pool, const weir__heap_owner *owner,
-                                      uint32_t block, size_t bytes, size_t alignment)
-    WEIR_REQUIRES(pool->lock);
-
-/* A HELD or CACHED block becomes free behind `mark`. */
-void weir__pool_release_locked(weir__pool *pool, uint32_t block, weir__mark mark)
-    WEIR_REQUIRES(pool->lock);
-
 /* The oldest magazine of the depot, which has one, goes to the heap. */
 void weir__pool_drain_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 
@@ -167,6 +157,33 @@ static inline uint64_t weir__pool_dropped_key(const weir__pool *pool)
 void weir__pool_note_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 /* That who: before memory goes out, or upstream. */
 void weir__pool_learn_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
+
+/* The tag of a block that is out on the stream of `owner`. */
+static inline uint32_t weir__pool_out_tag(const weir__heap_owner *owner, size_t bytes,
+                                          size_t alignment)
+{
+    uint32_t tag = weir__heap_out_tag(bytes, alignment);
+    return owner->kind != WEIR__POOL_CAPTURE ? tag : tag | WEIR__TAG_CAPTURED;
+}
+
+/* The best fit of what is free under `owner`, for a request on the stream of `to`, of
+ * no more alignment than a grain's; or none. */
+static inline weir__heap_taken weir__pool_take_fit_locked(weir__pool *pool,
+                                                          weir__heap_owner *owner,
+                                                          const weir__heap_owner *to,
+                                                          size_t bytes,
+                                                          size_t alignment)
+    WEIR_REQUIRES(pool->lock)
+{
+    WEIR_ASSERT(weir__mutex_is_mine(&pool->lock), "handing out changes the heap");
+    WEIR_CHECK(!pool->closing, "allocated after the last unref");
+    weir__heap_taken taken = weir__heap_take_best_for(
+        &pool->heap, owner, (bytes + WEIR__HEAP_GRAIN - 1) & ~(WEIR__HEAP_GRAIN - 1),
+        to, weir__pool_out_tag(to, bytes, alignment));
+    if (WEIR_UNLIKELY(pool->has_dropped) && taken.block != NULL)
+        weir__pool_learn_dropped_locked(pool);
+    return taken;
+}
 
 /* ---- pool_owners.c ---- */
 

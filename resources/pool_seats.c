@@ -135,13 +135,14 @@ static void open_gates(weir__pool *self) WEIR_REQUIRES(self->seats_lock)
 
 /* ---- emptying ---- */
 
-void weir__pool_settle_locked(weir__pool *self, weir__block_list *list,
-                              weir__mark mark)
+void weir__pool_settle_to_locked(weir__pool *self, weir__block_list *list,
+                                 weir__heap_owner *owner, uint64_t number)
 {
+    weir__heap *heap = &self->heap;
     WEIR_ASSERT(list->count == 0 || list->holder_tag != 0, "a list says whose it is");
-    uint32_t id = list->head;
-    for (uint32_t i = 0; i < list->count; i++) {
-        const weir__heap_block *block = weir__heap_block_of(&self->heap, id);
+    uint32_t id = list->head, i = 0;
+    for (; i < list->count; i++) {
+        const weir__heap_block *block = weir__heap_block_of(heap, id);
         if (WEIR_UNLIKELY(weir__heap_low_tag(block) != list->holder_tag)) {
             weir__lost lost = { 0 };
             weir__lost_add(&lost, block, weir__heap_grains(block), list->count - i);
@@ -149,10 +150,21 @@ void weir__pool_settle_locked(weir__pool *self, weir__block_list *list,
             break;
         }
         uint32_t next = weir__link_of(block);
-        weir__pool_release_locked(self, id, mark);
+        (void)weir__heap_release_to(heap, id, owner, number);
         id = next;
     }
+    self->releases += i;
     *list = (weir__block_list){ .holder_tag = list->holder_tag };
+}
+
+void weir__pool_settle_locked(weir__pool *self, weir__block_list *list,
+                              weir__mark mark)
+{
+    if (list->count == 0)
+        return;
+    mark = weir__pool_owned_mark(self, mark);
+    weir__heap_owner *owner = weir__heap_owner_meet(&self->heap, mark.clock);
+    weir__pool_settle_to_locked(self, list, owner, mark.number);
 }
 
 bool weir__cache_empty(weir__pool *self, weir__cache *cache)

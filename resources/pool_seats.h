@@ -38,9 +38,13 @@ void weir__spare_seat_clear(weir__spare_seat *spare);
  * May call the device, and takes the pool's lock. */
 bool weir__cache_empty(weir__pool *pool, weir__cache *cache);
 
-/* Releases a list of CACHED blocks behind `mark`. */
+/* Releases a list of CACHED blocks behind `mark`; or behind mark `number` of the clock
+ * that `owner` is of. */
 void weir__pool_settle_locked(weir__pool *pool, weir__block_list *list,
                               weir__mark mark) WEIR_REQUIRES(pool->lock);
+void weir__pool_settle_to_locked(weir__pool *pool, weir__block_list *list,
+                                 weir__heap_owner *owner, uint64_t number)
+    WEIR_REQUIRES(pool->lock);
 
 /* ---- for who has no lock but perhaps `miss` ---- */
 

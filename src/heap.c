@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "heap_internal.h"
+#include "heap_bins.h"
 #include "internal.h"
 
 static uintptr_t align_up(uintptr_t address, size_t alignment)
@@ -28,12 +28,12 @@ void weir__heap_hold(weir__heap *heap, uint32_t id)
     weir__heap_block *block = block_at(heap, id);
     WEIR_CHECK(weir__heap_is_idle(block), "only what is free can be held");
     if (weir__heap_state_of(block) == WEIR__HEAP_FREE) {
-        uint32_t record = weir__heap_link(block);
-        weir__heap_owner *owner =
-            heap->owners[weir__heap_slot_of(weir__heap_free_at(heap, record))];
-        weir__heap_bins_remove(heap, owner, record);
+        uint32_t id_of_free = weir__heap_link(block);
+        weir__heap_free *record = weir__heap_free_at(heap, id_of_free);
+        weir__heap_owner *owner = heap->owners[weir__heap_slot_of(record)];
+        weir__heap_bins_remove(heap, owner, id_of_free, record);
         weir__heap_owner_loses(heap, owner, weir__heap_grains(block));
-        weir__heap_free_at(heap, record)->more = 0;
+        record->more = 0;
     } else {
         weir__heap_limbo_remove(heap, id);
     }
@@ -50,132 +50,143 @@ static inline void join(weir__heap_block *block, uint32_t id, weir__heap_block *
 /* A block takes over the bytes of the one behind it, which is in no bin and has no free
  * record any more. */
 static inline void absorb(weir__heap *heap, uint32_t id, weir__heap_block *block,
-                          uint32_t next, const weir__heap_block *its)
+                          uint32_t next, weir__heap_block *its)
 {
     uint32_t after = weir__heap_behind(its);
     join(block, id, block_at(heap, after), after);
     weir__heap_map_put(heap, its, next, block, false);
     weir__heap_set_grains(block, weir__heap_grains(block) + weir__heap_grains(its));
-    weir__heap_record_give_back(heap, next);
-}
-
-/* Neighbours of a block that are FREE under an owner, or 0; and the grains of all
- * together. */
-typedef struct surroundings {
-    uint32_t before, next;
-    weir__heap_block *front, *behind;
-    uint32_t grains;
-} surroundings;
-
-static inline surroundings look_around(const weir__heap *heap,
-                                       const weir__heap_block *block,
-                                       const weir__heap_owner *owner)
-{
-    const uint32_t tag = weir__heap_free_tag(owner->slot);
-    surroundings its = { .before = block->before,
-                         .next = weir__heap_behind(block),
-                         .grains = weir__heap_grains(block) };
-    its.behind = block_at(heap, its.next);
-    if (weir__heap_low_tag(its.behind) == tag)
-        its.grains += weir__heap_grains(its.behind);
-    else
-        its.next = 0;
-    its.front = block_at(heap, its.before); /* record 0 is spare */
-    if (weir__heap_low_tag(its.front) == tag)
-        its.grains += weir__heap_grains(its.front);
-    else
-        its.before = 0;
-    return its;
-}
-
-/* What a block has by way of its record, and what its neighbours add. */
-typedef struct merging {
-    weir__heap_owner *owner;
-    uint32_t record; /* or 0 */
-    uint64_t number;
-} merging;
-
-static inline void merge_record(weir__heap *heap, merging *all,
-                                const weir__heap_block *block)
-{
-    uint32_t record = weir__heap_link(block);
-    weir__heap_raise_to(&all->number, weir__heap_free_at(heap, record)->number);
-    weir__heap_bins_remove(heap, all->owner, record);
-    weir__heap_owner_loses(heap, all->owner, weir__heap_grains(block));
-    if (all->record != 0)
-        weir__heap_free_give_back(heap, record);
-    else
-        all->record = record;
+    weir__heap_record_give_back(heap, next, its);
 }
 
 /* There is no record for it now, or no row. */
-static void set_returned(weir__heap *heap, uint32_t id, const weir__heap_owner *owner)
+static WEIR_COLD uint32_t set_returned(weir__heap *heap, uint32_t id,
+                                       weir__heap_owner *owner, uint32_t record,
+                                       uint64_t number)
 {
     weir__heap_block *block = block_at(heap, id);
+    if (record != 0)
+        weir__heap_free_give_back(heap, record);
+    weir__heap_raise_to(&owner->latest, number);
     weir__heap_set_link(block, heap->returned);
     weir__heap_set_tag(block, WEIR__HEAP_RETURNED | owner->slot << WEIR__HOLDER_SHIFT);
     heap->returned = id;
     heap->returned_blocks++;
+    return id;
 }
 
 /* Held behind several marks: LIMBO. */
-static void set_limbo(weir__heap *heap, uint32_t id, const merging *all)
+static void set_limbo(weir__heap *heap, uint32_t id, weir__heap_owner *owner,
+                      weir__heap_free *record, uint64_t number)
 {
-    weir__heap_free *record = weir__heap_free_at(heap, all->record);
-    weir__heap_raise_to(&all->owner->latest, all->number);
-    weir__heap_set_slot(record, all->owner->slot);
-    record->number = all->number;
+    weir__heap_raise_to(&owner->latest, number);
+    weir__heap_set_slot(record, owner->slot);
+    record->number = number;
     weir__heap_set_tag(block_at(heap, id), WEIR__HEAP_LIMBO);
     weir__heap_limbo_insert(heap, id);
 }
 
-/* `is_promised`: records that are promised may be used. */
-static uint32_t release(weir__heap *heap, uint32_t id, weir__mark mark,
-                        bool is_promised)
+/* A FREE neighbour's record, out of its bin; its number counts. */
+static inline uint32_t take_along(weir__heap *heap, weir__heap_owner *owner,
+                                  const weir__heap_block *block, uint64_t *number)
+{
+    uint32_t id = weir__heap_link(block);
+    weir__heap_free *record = weir__heap_free_at(heap, id);
+    weir__heap_raise_to(number, record->number);
+    weir__heap_bins_remove(heap, owner, id, record);
+    return id;
+}
+
+/* A block that is neither taken nor free becomes FREE behind mark `number` of an owner,
+ * with all that is FREE under that beside it, or RETURNED. `record` is its own, without
+ * more marks, or 0. */
+static inline uint32_t make_free(weir__heap *heap, uint32_t id, weir__heap_block *block,
+                                 weir__heap_owner *owner, uint32_t record,
+                                 uint64_t number)
+{
+    const uint32_t tag = weir__heap_free_tag(owner->slot);
+    const uint32_t before = block->before, next = weir__heap_behind(block);
+    weir__heap_block *front = block_at(heap, before), *behind = block_at(heap, next);
+    const bool has_front = weir__heap_low_tag(front) == tag; /* record 0 is spare */
+    const bool has_next = weir__heap_low_tag(behind) == tag;
+    const uint32_t own = weir__heap_grains(block);
+    uint32_t grains = own;
+    grains += has_front ? weir__heap_grains(front) : 0;
+    grains += has_next ? weir__heap_grains(behind) : 0;
+    bool has_record = has_front || has_next || record != 0 ||
+                      weir__heap_free_unpromised(heap) > 0;
+    if (WEIR_UNLIKELY(!has_record || !weir__heap_has_row(heap, owner, grains)))
+        return set_returned(heap, id, owner, record, number);
+
+    weir__heap_raise_to(&owner->latest, number);
+    if (has_next) {
+        if (record != 0)
+            weir__heap_free_give_back(heap, record);
+        record = take_along(heap, owner, behind, &number);
+        absorb(heap, id, block, next, behind);
+    }
+    if (has_front) {
+        if (record != 0)
+            weir__heap_free_give_back(heap, record);
+        record = take_along(heap, owner, front, &number);
+        absorb(heap, before, front, id, block);
+        id = before;
+    } else {
+        if (record == 0)
+            record = weir__heap_free_take(heap);
+        weir__heap_set_link(block, record);
+        weir__heap_set_tag(block, tag);
+    }
+    weir__heap_free *its = weir__heap_free_at(heap, record);
+    if (!has_front) {
+        its->block = id;
+        its->key = weir__heap_key_of(owner, block);
+    }
+    its->number = number;
+    weir__heap_bins_insert(heap, owner, record, its, grains);
+    weir__heap_owner_merges(heap, owner, (uint32_t)has_front + has_next, own);
+    return id;
+}
+
+/* A HELD block. */
+static uint32_t release_held(weir__heap *heap, uint32_t id, weir__heap_owner *owner,
+                             uint64_t number)
 {
     weir__heap_block *block = block_at(heap, id);
-    if (weir__heap_state_of(block) != WEIR__HEAP_HELD)
-        weir__heap_untake(heap, block);
-    merging all = { weir__heap_owner_take(heap, mark.clock), weir__heap_link(block),
-                    mark.number };
-    WEIR_CHECK(all.owner != NULL, "who releases has asked whether that can be");
-    if (all.record != 0 && weir__heap_free_at(heap, all.record)->more != 0) {
-        set_limbo(heap, id, &all);
+    uint32_t record = weir__heap_link(block);
+    WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_HELD,
+               "only what is held or came back can be released");
+    if (record != 0 && weir__heap_free_at(heap, record)->more != 0) {
+        set_limbo(heap, id, owner, weir__heap_free_at(heap, record), number);
         return id;
     }
-    surroundings its = look_around(heap, block, all.owner);
-    bool has_record = (all.record | its.next | its.before) != 0 || is_promised ||
-                      weir__heap_free_unpromised(heap) > 0;
-    if (!has_record || !weir__heap_has_row(heap, all.owner, its.grains, is_promised)) {
-        weir__heap_raise_to(&all.owner->latest, all.number);
-        if (all.record != 0)
-            weir__heap_free_give_back(heap, all.record);
-        set_returned(heap, id, all.owner);
-        return id;
-    }
+    return make_free(heap, id, block, owner, record, number);
+}
 
-    if (its.next != 0) {
-        merge_record(heap, &all, its.behind);
-        absorb(heap, id, block, its.next, its.behind);
-    }
-    if (its.before != 0) {
-        merge_record(heap, &all, its.front);
-        absorb(heap, its.before, its.front, id, block);
-        id = its.before;
-        block = its.front;
-    }
-    if (all.record == 0)
-        all.record = weir__heap_free_take(heap);
-    weir__heap_raise_to(&all.owner->latest, all.number);
-    weir__heap_free_at(heap, all.record)->number = all.number;
-    weir__heap_bins_insert(heap, all.owner, id, block, all.record);
-    weir__heap_owner_gains(heap, all.owner, its.grains);
-    return id;
+uint32_t weir__heap_release_to(weir__heap *heap, uint32_t id, weir__heap_owner *owner,
+                               uint64_t number)
+{
+    weir__heap_block *block = block_at(heap, id);
+    weir__heap_untake(heap, block);
+    return make_free(heap, id, block, owner, 0, number);
 }
 
 uint32_t weir__heap_release(weir__heap *heap, uint32_t id, weir__mark mark)
 {
-    return release(heap, id, mark, false);
+    weir__heap_owner *owner = weir__heap_owner_take(heap, mark.clock);
+    WEIR_CHECK(owner != NULL, "who releases has asked whether that can be");
+    return weir__heap_state_at(heap, id) == WEIR__HEAP_CACHED
+               ? weir__heap_release_to(heap, id, owner, mark.number)
+               : release_held(heap, id, owner, mark.number);
+}
+
+/* What a request leaves: it gives up records that it is promised for this. */
+static void release_promised(weir__heap *heap, uint32_t id, weir__mark mark)
+{
+    const uint32_t promised = heap->promised;
+    heap->promised = 0;
+    (void)weir__heap_release(heap, id, mark);
+    heap->promised = promised;
 }
 
 void weir__heap_settle(weir__heap *heap)
@@ -219,51 +230,88 @@ static void gather(weir__heap *heap, weir__heap_run run)
     }
 }
 
-/* Leaves a block its first grains; returns a new one, HELD, with the rest. */
+/* Leaves a block its first grains; returns a new one with the rest, and the tag and the
+ * link that it is to have. */
 static inline uint32_t split(weir__heap *heap, uint32_t id, weir__heap_block *block,
-                             uint32_t grains)
+                             uint32_t grains, uint32_t tag, uint32_t link)
 {
     uint32_t after = weir__heap_behind(block);
+    weir__heap_block *its;
     uint32_t rest = weir__heap_record_take(
-        heap, weir__heap_home_of(heap, id), weir__heap_grain(block) + grains,
-        weir__heap_grains(block) - grains, WEIR__HEAP_HELD);
-    weir__heap_block *its = block_at(heap, rest);
-    join(its, rest, block_at(heap, after), after);
-    join(block, id, its, rest);
+        heap, weir__heap_home_beside(block, id),
+        (weir__heap_setup){ .grain = weir__heap_grain(block) + grains,
+                            .grains = weir__heap_grains(block) - grains,
+                            .low = tag, .link = link, .before = id, .after = after },
+        &its);
+    block_at(heap, after)->before = rest;
+    weir__heap_set_behind(block, rest);
     weir__heap_set_grains(block, grains);
     weir__heap_map_put(heap, its, rest, block, true);
     return rest;
 }
 
-static inline void take_out(weir__heap *heap, weir__heap_block *block, uint32_t grains)
+static inline void count_out(weir__heap *heap, uint32_t grains)
 {
-    weir__heap_set_tag(block, WEIR__HEAP_OUT);
     heap->taken_bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
     heap->taken_blocks++;
 }
 
-uint32_t weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner, size_t bytes)
+/* The best fit of an owner, whose tag and link are the caller's to set; or 0. */
+static inline uint32_t take_best(weir__heap *heap, weir__heap_owner *owner,
+                                 size_t bytes, weir__heap_block **out)
 {
-    if (bytes > WEIR__CHUNK_MOST)
+    if (WEIR_UNLIKELY(bytes > WEIR__CHUNK_MOST))
         return 0;
-    uint32_t grains = (uint32_t)grains_of(bytes);
+    const uint32_t grains = (uint32_t)grains_of(bytes);
     uint32_t record = weir__heap_bins_take(heap, owner, grains);
-    if (record == 0)
+    if (WEIR_UNLIKELY(record == 0))
         return 0;
-    const weir__heap_free *its = weir__heap_free_at(heap, record);
-    uint32_t id = its->block;
+    weir__heap_free *its = weir__heap_free_at(heap, record);
+    uint32_t id = its->block, left = its->more - grains;
     weir__heap_block *block = block_at(heap, id);
-    weir__heap_set_link(block, 0);
-    if (its->more == grains) {
+    if (left == 0) {
         weir__heap_free_give_back(heap, record);
         weir__heap_owner_loses(heap, owner, grains);
     } else {
-        uint32_t rest = split(heap, id, block, grains);
-        weir__heap_bins_insert(heap, owner, rest, block_at(heap, rest), record);
+        its->block = split(heap, id, block, grains, weir__heap_free_tag(owner->slot),
+                           record);
+        its->key += grains;
+        weir__heap_bins_insert(heap, owner, record, its, left);
         owner->free_bytes -= (size_t)grains << WEIR__HEAP_GRAIN_BITS;
     }
-    take_out(heap, block, grains);
+    count_out(heap, grains);
+    *out = block;
     return id;
+}
+
+uint32_t weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner, size_t bytes)
+{
+    weir__heap_block *block;
+    uint32_t id = take_best(heap, owner, bytes, &block);
+    if (id != 0) {
+        weir__heap_set_link(block, 0);
+        weir__heap_set_tag(block, WEIR__HEAP_OUT);
+    }
+    return id;
+}
+
+weir__heap_taken weir__heap_take_best_for(weir__heap *heap, weir__heap_owner *owner,
+                                          size_t bytes, const weir__heap_owner *to,
+                                          uint32_t tag)
+{
+    weir__heap_block *block;
+    uint32_t id = take_best(heap, owner, bytes, &block);
+    if (WEIR_UNLIKELY(id == 0))
+        return (weir__heap_taken){ NULL, 0 };
+    uint32_t home = weir__heap_home_for(to);
+    if (WEIR_UNLIKELY(weir__heap_home_beside(block, id) != home)) {
+        weir__heap_set_tag(block, WEIR__HEAP_OUT);
+        id = weir__heap_move_far(heap, id, home);
+        block = block_at(heap, id);
+    }
+    weir__heap_set_link(block, to->slot);
+    weir__heap_set_tag(block, tag);
+    return (weir__heap_taken){ block, id };
 }
 
 uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
@@ -283,21 +331,22 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
 
     if (base != begin) {
         in_front = id;
-        id = split(heap, id, block, (uint32_t)grains_of(base - begin));
+        id = split(heap, id, block, (uint32_t)grains_of(base - begin), WEIR__HEAP_HELD,
+                   0);
         block = block_at(heap, id);
     }
     if (end - base != bytes) {
-        left = split(heap, id, block, grains);
-        weir__heap_set_link(block_at(heap, left), weir__heap_link(block));
+        left = split(heap, id, block, grains, WEIR__HEAP_HELD, weir__heap_link(block));
         weir__heap_set_link(block, 0);
     } else {
         drop_record(heap, id);
     }
-    take_out(heap, block, grains);
+    weir__heap_set_tag(block, WEIR__HEAP_OUT);
+    count_out(heap, grains);
     if (in_front != 0)
-        (void)release(heap, in_front, front, true);
+        release_promised(heap, in_front, front);
     if (left != 0)
-        (void)release(heap, left, rest, true);
+        release_promised(heap, left, rest);
     return id;
 }
 
@@ -307,14 +356,18 @@ uint32_t weir__heap_move_far(weir__heap *heap, uint32_t id, uint32_t home)
         return id;
     weir__heap_block *block = block_at(heap, id);
     uint32_t after = weir__heap_behind(block), before = block->before;
-    uint32_t moved =
-        weir__heap_record_take(heap, home, weir__heap_grain(block),
-                               weir__heap_grains(block), weir__heap_state_of(block));
-    join(block_at(heap, moved), moved, block_at(heap, after), after);
+    weir__heap_block *its;
+    uint32_t moved = weir__heap_record_take(
+        heap, home,
+        (weir__heap_setup){ .grain = weir__heap_grain(block),
+                            .grains = weir__heap_grains(block),
+                            .low = weir__heap_state_of(block), .after = after },
+        &its);
+    block_at(heap, after)->before = moved;
     if (before != 0)
-        join(block_at(heap, before), before, block_at(heap, moved), moved);
+        join(block_at(heap, before), before, its, moved);
     weir__heap_map_replace(heap, id, moved);
-    weir__heap_record_give_back(heap, id);
+    weir__heap_record_give_back(heap, id, block);
     return moved;
 }
 
@@ -327,12 +380,21 @@ static void chunk_wants(weir__heap *heap, weir__chunk *chunk, size_t bytes)
     heap->segments_wanted += segments;
 }
 
+/* A record without neighbours. */
+static uint32_t lone_record(weir__heap *heap, uintptr_t base, size_t bytes,
+                            weir__heap_state state)
+{
+    weir__heap_block *block;
+    weir__heap_setup as = { .grain = grains_of(base),
+                            .grains = (uint32_t)grains_of(bytes),
+                            .low = state };
+    return weir__heap_record_take(heap, WEIR__OWNER_DONE, as, &block);
+}
+
 /* The last block of a chunk, whose record is new, and an END behind it. */
 static void chunk_end(weir__heap *heap, weir__chunk *chunk, uint32_t last)
 {
-    chunk->end = weir__heap_record_take(heap, WEIR__OWNER_DONE,
-                                        grains_of(chunk->base + chunk->bytes), 0,
-                                        WEIR__HEAP_END);
+    chunk->end = lone_record(heap, chunk->base + chunk->bytes, 0, WEIR__HEAP_END);
     join(block_at(heap, last), last, block_at(heap, chunk->end), chunk->end);
 }
 
@@ -352,8 +414,7 @@ uint32_t weir__heap_add_chunk(weir__heap *heap, weir__chunk *chunk, uintptr_t ba
     chunk->segments = 0;
     chunk_wants(heap, chunk, bytes);
     weir__heap_map_add(heap, base, base + bytes);
-    uint32_t id = weir__heap_record_take(heap, WEIR__OWNER_DONE, grains_of(base),
-                                         (uint32_t)grains_of(bytes), WEIR__HEAP_HELD);
+    uint32_t id = lone_record(heap, base, bytes, WEIR__HEAP_HELD);
     chunk_end(heap, chunk, id);
     weir__heap_map_insert(heap, id);
     return id;
@@ -372,11 +433,10 @@ uint32_t weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk, size_t by
     if (end + bytes >= next_segment)
         weir__heap_map_add(heap, next_segment, end + bytes);
 
-    const weir__heap_block *old = block_at(heap, chunk->end);
+    weir__heap_block *old = block_at(heap, chunk->end);
     uint32_t last = old->before, others = weir__heap_behind(old);
-    weir__heap_record_give_back(heap, chunk->end);
-    uint32_t id = weir__heap_record_take(heap, WEIR__OWNER_DONE, grains_of(end),
-                                         (uint32_t)grains_of(bytes), WEIR__HEAP_HELD);
+    weir__heap_record_give_back(heap, chunk->end, old);
+    uint32_t id = lone_record(heap, end, bytes, WEIR__HEAP_HELD);
     join(block_at(heap, last), last, block_at(heap, id), id);
     chunk->bytes += bytes;
     heap->bytes += bytes;
@@ -394,8 +454,8 @@ void weir__heap_remove_chunk(weir__heap *heap, weir__chunk *chunk)
                "who removes holds all");
     drop_record(heap, first);
     weir__heap_map_remove(heap, first);
-    weir__heap_record_give_back(heap, first);
-    weir__heap_record_give_back(heap, chunk->end);
+    weir__heap_record_give_back(heap, first, block_at(heap, first));
+    weir__heap_record_give_back(heap, chunk->end, block_at(heap, chunk->end));
     weir__heap_map_drop(heap, chunk->base, chunk->base + chunk->bytes);
     heap->segments_wanted -= chunk->segments;
     *(chunk->older != NULL ? &chunk->older->newer : &heap->oldest) = chunk->newer;

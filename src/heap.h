@@ -195,6 +195,9 @@ static inline bool weir__heap_is_idle(const weir__heap_block *block)
  * is OUT names it. */
 weir__heap_owner *weir__heap_owner_get(weir__heap *heap, uint64_t clock,
                                        weir_stream stream);
+/* The owner that weir__heap_release would use; weir__heap_can_release has said that it
+ * can be. */
+weir__heap_owner *weir__heap_owner_meet(weir__heap *heap, uint64_t clock);
 /* The owner of a clock, or null. */
 weir__heap_owner *weir__heap_owner_find(const weir__heap *heap, uint64_t clock);
 static inline weir__heap_owner *weir__heap_owner_at(const weir__heap *heap,
@@ -304,11 +307,23 @@ void weir__heap_hold(weir__heap *heap, uint32_t block);
  * clock; or LIMBO, if it has more marks. Without a record for it: RETURNED. Returns
  * what it is part of now. weir__heap_can_release has said that it can be. */
 uint32_t weir__heap_release(weir__heap *heap, uint32_t block, weir__mark mark);
+/* The same of a CACHED block, behind mark `number` of the owner's clock. */
+uint32_t weir__heap_release_to(weir__heap *heap, uint32_t block,
+                               weir__heap_owner *owner, uint64_t number);
 
 /* Hands out the best fit of an owner for `bytes` bytes, as weir__heap_best,
  * weir__heap_hold and weir__heap_hand_out would; what is left keeps its mark. Needs the
  * promise. 0: there is none. */
 uint32_t weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner, size_t bytes);
+/* The same for a request on the stream of `to`: moves the record home, and sets its
+ * link and tag. Null: there is none. */
+typedef struct weir__heap_taken {
+    weir__heap_block *block;
+    uint32_t id;
+} weir__heap_taken;
+weir__heap_taken weir__heap_take_best_for(weir__heap *heap, weir__heap_owner *owner,
+                                          size_t bytes, const weir__heap_owner *to,
+                                          uint32_t tag);
 
 /* Cuts `bytes` bytes at a multiple of `alignment` out of a run of HELD blocks, as
  * low as they fit. What is left in front and behind becomes FREE behind its mark, whose
@@ -318,16 +333,20 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
                              size_t alignment, weir__mark front, weir__mark rest);
 
 /* Where the record of a block is, and where those of an owner's blocks should be. */
-static inline uint8_t *weir__heap_home_at(const weir__heap *heap, uint32_t id)
+static inline uint8_t *weir__heap_home_at(weir__heap_block *record, uint32_t id)
 {
-    const uint32_t records = 1u << WEIR__SLAB_BITS;
-    weir__heap_block *slab = weir__heap_block_of(heap, id & ~(records - 1));
-    return &((uint8_t *)(slab + records))[(id & (records - 1)) >> WEIR__HOME_BITS];
+    const uint32_t records = 1u << WEIR__SLAB_BITS, at = id & (records - 1);
+    return &((uint8_t *)(record - at + records))[at >> WEIR__HOME_BITS];
+}
+
+static inline uint32_t weir__heap_home_beside(weir__heap_block *record, uint32_t id)
+{
+    return *weir__heap_home_at(record, id);
 }
 
 static inline uint32_t weir__heap_home_of(const weir__heap *heap, uint32_t id)
 {
-    return *weir__heap_home_at(heap, id);
+    return weir__heap_home_beside(weir__heap_block_of(heap, id), id);
 }
 
 static inline uint32_t weir__heap_home_for(const weir__heap_owner *owner)

@@ -6,7 +6,7 @@
  * heap by priority, where the priority is a hash of the record's id. So it is as deep
  * as a random tree whatever the order of the requests, without a random number and
  * without anything to rebalance. */
-#include "heap_internal.h"
+#include "heap_bins.h"
 
 #include <string.h>
 
@@ -31,12 +31,6 @@ static inline uint32_t *step_from(weir__heap_free *record, uint32_t grains,
                                   uint64_t key)
 {
     return &record->below[comes_before(record, grains, key)];
-}
-
-/* The least that a record of an owner's has. */
-static inline uint64_t key_from(const weir__heap_owner *owner)
-{
-    return (uint64_t)owner->slot << WEIR__KEY_OWNER_SHIFT;
 }
 
 static inline bool has_bin(const weir__heap_owner *owner, weir__heap_bin bin)
@@ -74,23 +68,6 @@ struct weir__heap_rows {
     weir__heap_row rows[WEIR__ROWS_MADE];
 };
 
-static void row_give_back(weir__heap *heap, weir__heap_row *row)
-{
-    row->next_spare = heap->row_spares;
-    heap->row_spares = row;
-    heap->row_spare_count++;
-}
-
-/* What is spare is all 0. */
-static weir__heap_row *row_take(weir__heap *heap)
-{
-    weir__heap_row *row = heap->row_spares;
-    WEIR_CHECK(row != NULL, "who puts something into a bin has asked for a row");
-    heap->row_spares = row->next_spare;
-    heap->row_spare_count--;
-    return row;
-}
-
 bool weir__heap_rows_stock(weir__heap *heap, size_t wanted)
 {
     while (heap->row_spare_count < wanted) {
@@ -101,7 +78,7 @@ bool weir__heap_rows_stock(weir__heap *heap, size_t wanted)
         made->next = heap->rows;
         heap->rows = made;
         for (uint32_t i = WEIR__ROWS_MADE; i-- > 0;)
-            row_give_back(heap, &made->rows[i]);
+            weir__heap_row_give_back(heap, &made->rows[i]);
         heap->row_count += WEIR__ROWS_MADE;
     }
     return true;
@@ -123,23 +100,11 @@ size_t weir__heap_rows_bytes(const weir__heap *heap)
 
 /* ---- changing ---- */
 
-static inline weir__heap_row *row_of(weir__heap *heap, weir__heap_owner *owner,
-                                     uint32_t number)
-{
-    weir__heap_row *row = owner->rows[number];
-    if (WEIR_LIKELY(row != NULL))
-        return row;
-    row = row_take(heap);
-    owner->rows[number] = row;
-    owner->summary[number / 64] |= UINT64_C(1) << number % 64;
-    return row;
-}
-
 /* Puts a record where its priority wants it; what stood there is split by the key into
  * what goes left and what goes right. */
-static void tree_insert(const weir__heap *heap, uint32_t *link, uint32_t id)
+void weir__heap_tree_insert(const weir__heap *heap, uint32_t *link, uint32_t id,
+                            weir__heap_free *record)
 {
-    weir__heap_free *record = weir__heap_free_at(heap, id);
     uint32_t grains = record->more, priority = priority_of(id), rest;
     uint64_t key = record->key;
     while ((rest = *link) != 0 && priority_of(rest) >= priority)
@@ -162,29 +127,6 @@ static void tree_insert(const weir__heap *heap, uint32_t *link, uint32_t id)
     *left = *right = 0;
 }
 
-void weir__heap_bins_insert(weir__heap *heap, weir__heap_owner *owner, uint32_t id,
-                            weir__heap_block *block, uint32_t record)
-{
-    weir__heap_free *its = weir__heap_free_at(heap, record);
-    uint32_t grains = weir__heap_grains(block);
-    weir__heap_bin bin = weir__heap_bin_of(grains);
-    its->key = key_from(owner) | weir__heap_grain(block);
-    its->block = id;
-    its->more = grains;
-    weir__heap_set_link(block, record);
-    weir__heap_set_tag(block, weir__heap_free_tag(owner->slot));
-
-    weir__heap_row *row = row_of(heap, owner, bin.row);
-    uint32_t *root = &row->roots[bin.bit];
-    if (*root == 0) {
-        *root = record;
-        its->below[0] = its->below[1] = 0;
-        row->bits |= UINT64_C(1) << bin.bit;
-    } else {
-        tree_insert(heap, root, record);
-    }
-}
-
 /* Two subtrees, all of the first before all of the second, become one. */
 static inline void zip(const weir__heap *heap, uint32_t *link, uint32_t left,
                        uint32_t right)
@@ -203,35 +145,17 @@ static inline void zip(const weir__heap *heap, uint32_t *link, uint32_t left,
     *link = left != 0 ? left : right;
 }
 
-static inline void bin_is_empty(weir__heap *heap, weir__heap_owner *owner,
-                                weir__heap_bin bin)
+void weir__heap_tree_remove(const weir__heap *heap, uint32_t *link, uint32_t id,
+                            weir__heap_free *record)
 {
-    weir__heap_row *row = owner->rows[bin.row];
-    row->bits &= ~(UINT64_C(1) << bin.bit);
-    if (row->bits == 0) {
-        owner->rows[bin.row] = NULL;
-        owner->summary[bin.row / 64] &= ~(UINT64_C(1) << bin.row % 64);
-        row_give_back(heap, row);
-    }
-}
-
-void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *owner, uint32_t record)
-{
-    weir__heap_free *its = weir__heap_free_at(heap, record);
-    uint32_t grains = its->more;
-    weir__heap_bin bin = weir__heap_bin_of(grains);
-    weir__heap_row *row = owner->rows[bin.row];
-    uint32_t *link = &row->roots[bin.bit];
-    for (uint32_t at; (at = *link) != record;) {
+    for (uint32_t at; (at = *link) != id;) {
         WEIR_CHECK(at != 0, "a free block is in its bin");
-        link = step_from(weir__heap_free_at(heap, at), grains, its->key);
+        link = step_from(weir__heap_free_at(heap, at), record->more, record->key);
     }
-    if (its->below[0] != 0 && its->below[1] != 0)
-        zip(heap, link, its->below[0], its->below[1]);
+    if (record->below[0] != 0 && record->below[1] != 0)
+        zip(heap, link, record->below[0], record->below[1]);
     else
-        *link = its->below[0] | its->below[1];
-    if (row->roots[bin.bit] == 0)
-        bin_is_empty(heap, owner, bin);
+        *link = record->below[0] | record->below[1];
 }
 
 /* ---- looking ---- */
@@ -242,14 +166,10 @@ static inline bool next_bin(const weir__heap_owner *owner, weir__heap_bin *bin)
     const weir__heap_row *row = owner->rows[bin->row];
     uint64_t bits = row != NULL ? row->bits & (~UINT64_C(1) << bin->bit) : 0;
     if (bits == 0) {
-        uint32_t word = bin->row / 64;
-        uint64_t rows = owner->summary[word] & (~UINT64_C(1) << bin->row % 64);
-        if (rows == 0 && word == 0)
-            rows = owner->summary[word = 1];
-        if (rows == 0)
+        row = weir__heap_next_row(owner, &bin->row);
+        if (row == NULL)
             return false;
-        bin->row = word * 64 + (uint32_t)__builtin_ctzll(rows);
-        bits = owner->rows[bin->row]->bits;
+        bits = row->bits;
     }
     bin->bit = (uint32_t)__builtin_ctzll(bits);
     return true;
@@ -273,35 +193,12 @@ static uint32_t first_from(const weir__heap *heap, const weir__heap_owner *owner
     return id;
 }
 
-/* Takes the first record of a tree out of it. */
-static inline uint32_t tree_take_first(const weir__heap *heap, uint32_t *root)
+uint32_t weir__heap_bins_take_near(weir__heap *heap, weir__heap_owner *owner,
+                                   uint32_t grains)
 {
-    weir__heap_free *record = weir__heap_free_at(heap, *root);
-    while (record->below[0] != 0) {
-        root = &record->below[0];
-        record = weir__heap_free_at(heap, *root);
-    }
-    uint32_t id = *root;
-    *root = record->below[1];
-    return id;
-}
-
-uint32_t weir__heap_bins_take(weir__heap *heap, weir__heap_owner *owner,
-                              uint32_t grains)
-{
-    weir__heap_bin bin = weir__heap_bin_of(grains);
-    if (WEIR_UNLIKELY(bin.row >= WEIR__EXACT_ROWS)) { /* a bin of several sizes */
-        uint32_t id = first_from(heap, owner, grains, key_from(owner));
-        if (id != 0)
-            weir__heap_bins_remove(heap, owner, id);
-        return id;
-    }
-    if (!has_bin(owner, bin) && !next_bin(owner, &bin))
-        return 0;
-    uint32_t *root = root_of(owner, bin);
-    uint32_t id = tree_take_first(heap, root);
-    if (*root == 0)
-        bin_is_empty(heap, owner, bin);
+    uint32_t id = first_from(heap, owner, grains, weir__heap_key_from(owner));
+    if (id != 0)
+        weir__heap_bins_remove(heap, owner, id, weir__heap_free_at(heap, id));
     return id;
 }
 
@@ -319,7 +216,7 @@ uint32_t weir__heap_best(const weir__heap *heap, const weir__heap_owner *owner,
     if (bytes > WEIR__CHUNK_MOST)
         return 0;
     uint32_t grains = (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS);
-    uint32_t id = first_from(heap, owner, grains, key_from(owner));
+    uint32_t id = first_from(heap, owner, grains, weir__heap_key_from(owner));
     while (id != 0) {
         const weir__heap_free *record = weir__heap_free_at(heap, id);
         if (alignment <= WEIR__HEAP_GRAIN || fits(record, bytes, alignment))
@@ -345,7 +242,7 @@ static void bin_verify(const weir__heap *heap, const weir__heap_owner *owner,
         WEIR_CHECK(weir__heap_low_tag(block) == weir__heap_free_tag(owner->slot) &&
                        weir__heap_link(block) == id &&
                        weir__heap_grains(block) == grains &&
-                       record->key == (key_from(owner) | weir__heap_grain(block)),
+                       record->key == weir__heap_key_of(owner, block),
                    "only what is free is in the bins, under its owner and size");
         WEIR_CHECK(right.row == bin.row && right.bit == bin.bit,
                    "a block is in the bin of its size");

@@ -1,6 +1,6 @@
 /* heap_internal.h - what the parts of the heap share: heap.c changes blocks,
  * heap_records.c has the records, heap_owners.c the clocks, heap_marks.c what a block
- * waits for, heap_map.c finds blocks by address, heap_bins.c by size, heap_walk.c by
+ * waits for, heap_map.c finds blocks by address, heap_bins.[ch] by size, heap_walk.c by
  * walking, heap_verify.c doubts it all. */
 #ifndef WEIR_HEAP_INTERNAL_H
 #define WEIR_HEAP_INTERNAL_H
@@ -109,14 +109,13 @@ static inline uint64_t weir__heap_hash(uint64_t x)
     return x ^ (x >> 32);
 }
 
-/* A block that was taken is so no more, and without a free record. */
-static inline void weir__heap_untake(weir__heap *heap, weir__heap_block *block)
+/* A block that was taken is so no more. It has no free record, and its link is idle. */
+static inline void weir__heap_untake(weir__heap *heap, const weir__heap_block *block)
 {
     WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_CACHED,
                "only what is held or came back can be released");
     heap->taken_blocks--;
     heap->taken_bytes -= weir__heap_bytes(block);
-    weir__heap_set_link(block, 0);
 }
 
 static inline void weir__heap_raise_to(uint64_t *number, uint64_t least)
@@ -136,11 +135,18 @@ bool weir__heap_home_has_spare(const weir__heap *heap, uint32_t home);
 /* A home that has a record to spare: `home` if it can be. */
 WEIR_COLD uint32_t weir__heap_home_near(weir__heap *heap, uint32_t home);
 
-/* Block records: one is taken only by who was promised it, and set up in a given state
- * without neighbours; at `home` if there is one. */
+/* What a record is set up with. */
+typedef struct weir__heap_setup {
+    uint64_t grain;
+    uint32_t grains;
+    uint32_t low;            /* the tag, without the upper bits of the base */
+    uint32_t link, before, after;
+} weir__heap_setup;
+
+/* Block records: who takes one was promised it. It is at `home` if there is one. */
 static inline uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home,
-                                              uint64_t grain, uint32_t grains,
-                                              weir__heap_state state)
+                                              weir__heap_setup as,
+                                              weir__heap_block **out)
 {
     if (WEIR_UNLIKELY(heap->spares[home] == 0))
         home = weir__heap_home_near(heap, home);
@@ -149,34 +155,55 @@ static inline uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home,
     heap->spares[home] = weir__heap_link(block);
     heap->spare_count--;
 
-    atomic_store_explicit(&block->low, (uint32_t)grain, memory_order_relaxed);
-    atomic_store_explicit(&block->grains, grains, memory_order_relaxed);
-    weir__heap_set_link(block, 0);
-    block->before = 0;
-    weir__heap_set_behind(block, 0);
+    atomic_store_explicit(&block->low, (uint32_t)as.grain, memory_order_relaxed);
+    atomic_store_explicit(&block->grains, as.grains, memory_order_relaxed);
+    weir__heap_set_link(block, as.link);
+    block->before = as.before;
+    weir__heap_set_behind(block, as.after);
     /* Release, and last: who sees it in use sees where. */
     atomic_store_explicit(&block->tag,
-                          (uint32_t)(grain >> 32) << WEIR__TAG_HIGH_SHIFT |
-                              (uint32_t)state,
+                          (uint32_t)(as.grain >> 32) << WEIR__TAG_HIGH_SHIFT | as.low,
                           memory_order_release);
+    *out = block;
     return id;
 }
 
-static inline void weir__heap_record_give_back(weir__heap *heap, uint32_t id)
+static inline void weir__heap_record_give_back(weir__heap *heap, uint32_t id,
+                                               weir__heap_block *block)
 {
-    weir__heap_block *block = weir__heap_block_of(heap, id);
-    uint32_t home = weir__heap_home_of(heap, id);
+    uint32_t home = weir__heap_home_beside(block, id);
     atomic_store_explicit(&block->tag, WEIR__HEAP_SPARE, memory_order_relaxed);
     weir__heap_set_link(block, heap->spares[home]);
     heap->spares[home] = id;
     heap->spare_count++;
 }
 
-/* Free records; 0 if there is none. */
-uint32_t weir__heap_free_take(weir__heap *heap);
-void weir__heap_free_give_back(weir__heap *heap, uint32_t id);
+/* Free records, all 0; 0 if there is none. */
+static inline uint32_t weir__heap_free_take(weir__heap *heap)
+{
+    uint32_t id = heap->free_spares;
+    if (id == 0)
+        return 0;
+    weir__heap_free *record = weir__heap_free_at(heap, id);
+    heap->free_spares = record->below[0];
+    record->below[0] = 0;
+    heap->free_spare_count--;
+    return id;
+}
+
+static inline void weir__heap_free_give_back(weir__heap *heap, uint32_t id)
+{
+    *weir__heap_free_at(heap, id) = (weir__heap_free){ .below = { heap->free_spares } };
+    heap->free_spares = id;
+    heap->free_spare_count++;
+}
+
 /* How many are not promised to requests under way. */
-uint32_t weir__heap_free_unpromised(const weir__heap *heap);
+static inline uint32_t weir__heap_free_unpromised(const weir__heap *heap)
+{
+    uint32_t promised = heap->promised * WEIR__HEAP_PROMISE_FREE;
+    return heap->free_spare_count > promised ? heap->free_spare_count - promised : 0;
+}
 
 /* Zeroed memory that stays until the heap is closed, for an array of the view; null: no
  * host memory. */
@@ -186,8 +213,7 @@ void *weir__heap_array_make(weir__heap *heap, size_t bytes);
 
 bool weir__heap_owners_init(weir__heap *heap);
 void weir__heap_owners_close(weir__heap *heap);
-/* The owner of a clock; makes one of a spare if need be. Null: there is none. */
-weir__heap_owner *weir__heap_owner_meet(weir__heap *heap, uint64_t clock);
+/* As weir__heap_owner_meet; or null. */
 static inline weir__heap_owner *weir__heap_owner_take(weir__heap *heap, uint64_t clock)
 {
     return heap->recent->clock == clock ? heap->recent
@@ -215,6 +241,20 @@ static inline void weir__heap_owner_loses(weir__heap *heap, weir__heap_owner *ow
     }
     owner->free_bytes -= (size_t)grains << WEIR__HEAP_GRAIN_BITS;
     heap->free_blocks--;
+}
+
+/* A block of so many grains has become part of the bins, together with `merged` that
+ * were there. */
+static inline void weir__heap_owner_merges(weir__heap *heap, weir__heap_owner *owner,
+                                           uint32_t merged, uint32_t grains)
+{
+    if (merged == 0) {
+        weir__heap_owner_gains(heap, owner, grains);
+        return;
+    }
+    owner->free_blocks -= merged - 1;
+    heap->free_blocks -= merged - 1;
+    owner->free_bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
 }
 
 /* ---- heap_map.c ---- */
@@ -302,26 +342,15 @@ static inline weir__heap_bin weir__heap_bin_of(uint32_t grains)
                              grains >> (log2 - 6) & 63u };
 }
 
-/* Whether a block of so many grains can be put into an owner's bins. With `is_promised`
- * a row that is promised to a request may be used. */
+/* Whether a block of so many grains can be put into an owner's bins, with a row that
+ * nobody is promised if it takes a further one. */
 static inline bool weir__heap_has_row(const weir__heap *heap,
-                                      const weir__heap_owner *owner, uint32_t grains,
-                                      bool is_promised)
+                                      const weir__heap_owner *owner, uint32_t grains)
 {
-    uint32_t promised = is_promised ? 0 : heap->promised * WEIR__HEAP_PROMISE_FREE;
-    return owner->rows[weir__heap_bin_of(grains).row] != NULL ||
-           heap->row_spare_count > promised;
+    return heap->row_spare_count > heap->promised * WEIR__HEAP_PROMISE_FREE ||
+           owner->rows[weir__heap_bin_of(grains).row] != NULL;
 }
 
-/* A block that becomes FREE, with a record that has a number; there is a row. Who calls
- * this or the next keeps count. */
-void weir__heap_bins_insert(weir__heap *heap, weir__heap_owner *owner, uint32_t id,
-                            weir__heap_block *block, uint32_t record);
-/* A FREE block's record. It stays as it is. */
-void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *owner, uint32_t record);
-/* Takes out the record of the best fit, where alignment does not matter; or gives 0. */
-uint32_t weir__heap_bins_take(weir__heap *heap, weir__heap_owner *owner,
-                              uint32_t grains);
 /* Sees to it that so many rows are spare. False: no host memory. */
 bool weir__heap_rows_stock(weir__heap *heap, size_t wanted);
 void weir__heap_rows_close(weir__heap *heap);

@@ -14,6 +14,7 @@ bool weir__heap_add_mark(weir__heap *heap, uint32_t id, weir__mark mark)
     weir__heap_block *block = block_at(heap, id);
     if (weir__heap_state_of(block) != WEIR__HEAP_HELD) {
         weir__heap_untake(heap, block);
+        weir__heap_set_link(block, 0);
         weir__heap_set_tag(block, WEIR__HEAP_HELD);
     }
     uint32_t first = weir__heap_link(block);

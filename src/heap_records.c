@@ -83,7 +83,7 @@ static void make_home(weir__heap *heap, uint32_t home)
 {
     uint32_t first = heap->fresh;
     heap->fresh += GROUP;
-    *weir__heap_home_at(heap, first) = (uint8_t)home;
+    *weir__heap_home_at(weir__heap_block_of(heap, first), first) = (uint8_t)home;
     for (uint32_t i = GROUP; i-- > 0;) {
         if (first + i != 0) /* which names none */
             push_spare(heap, home, first + i);
@@ -152,31 +152,6 @@ static void stock_homes(weir__heap *heap)
 }
 
 /* ---- free records ---- */
-
-uint32_t weir__heap_free_take(weir__heap *heap)
-{
-    uint32_t id = heap->free_spares;
-    if (id == 0)
-        return 0;
-    weir__heap_free *record = weir__heap_free_at(heap, id);
-    heap->free_spares = record->below[0];
-    heap->free_spare_count--;
-    *record = (weir__heap_free){ 0 };
-    return id;
-}
-
-void weir__heap_free_give_back(weir__heap *heap, uint32_t id)
-{
-    *weir__heap_free_at(heap, id) = (weir__heap_free){ .below = { heap->free_spares } };
-    heap->free_spares = id;
-    heap->free_spare_count++;
-}
-
-uint32_t weir__heap_free_unpromised(const weir__heap *heap)
-{
-    uint32_t promised = heap->promised * WEIR__HEAP_PROMISE_FREE;
-    return heap->free_spare_count > promised ? heap->free_spare_count - promised : 0;
-}
 
 static bool free_slabs_grow(weir__heap *heap)
 {

@@ -1,0 +1,150 @@
+/* heap_bins.h - the short ways into and out of the bins: for a bin that has one block,
+ * or none. What goes through a tree is in heap_bins.c. */
+#ifndef WEIR_HEAP_BINS_H
+#define WEIR_HEAP_BINS_H
+
+#include "heap_internal.h"
+
+/* ---- heap_bins.c ---- */
+
+/* Puts a record into the tree at `root`, which has one at least. */
+void weir__heap_tree_insert(const weir__heap *heap, uint32_t *root, uint32_t id,
+                            weir__heap_free *record);
+/* Takes it out of one that has others, too. */
+void weir__heap_tree_remove(const weir__heap *heap, uint32_t *root, uint32_t id,
+                            weir__heap_free *record);
+/* Takes out the record of the best fit for what has a bin with other sizes; or gives
+ * 0. */
+WEIR_COLD uint32_t weir__heap_bins_take_near(weir__heap *heap, weir__heap_owner *owner,
+                                             uint32_t grains);
+
+/* ---- rows ---- */
+
+static inline void weir__heap_row_give_back(weir__heap *heap, weir__heap_row *row)
+{
+    row->next_spare = heap->row_spares;
+    heap->row_spares = row;
+    heap->row_spare_count++;
+}
+
+/* What is spare is all 0. */
+static inline weir__heap_row *weir__heap_row_of(weir__heap *heap,
+                                                weir__heap_owner *owner,
+                                                uint32_t number)
+{
+    weir__heap_row *row = owner->rows[number];
+    if (row != NULL)
+        return row;
+    row = heap->row_spares;
+    WEIR_CHECK(row != NULL, "who puts something into a bin has asked for a row");
+    heap->row_spares = row->next_spare;
+    heap->row_spare_count--;
+    owner->rows[number] = row;
+    owner->summary[number / 64] |= UINT64_C(1) << number % 64;
+    return row;
+}
+
+static inline void weir__heap_bin_is_empty(weir__heap *heap, weir__heap_owner *owner,
+                                           weir__heap_row *row, weir__heap_bin bin)
+{
+    row->bits &= ~(UINT64_C(1) << bin.bit);
+    if (row->bits == 0) {
+        owner->rows[bin.row] = NULL;
+        owner->summary[bin.row / 64] &= ~(UINT64_C(1) << bin.row % 64);
+        weir__heap_row_give_back(heap, row);
+    }
+}
+
+/* The owner's next row behind a number that has anything, which that becomes; null:
+ * there is none. */
+static inline weir__heap_row *weir__heap_next_row(const weir__heap_owner *owner,
+                                                  uint32_t *number)
+{
+    uint32_t word = *number / 64;
+    uint64_t rows = owner->summary[word] & (~UINT64_C(1) << *number % 64);
+    if (rows == 0 && word == 0)
+        rows = owner->summary[word = 1];
+    if (rows == 0)
+        return NULL;
+    *number = word * 64 + (uint32_t)__builtin_ctzll(rows);
+    return owner->rows[*number];
+}
+
+/* ---- bins ---- */
+
+/* The least key that a record of an owner's has; and a block's. */
+static inline uint64_t weir__heap_key_from(const weir__heap_owner *owner)
+{
+    return (uint64_t)owner->slot << WEIR__KEY_OWNER_SHIFT;
+}
+
+static inline uint64_t weir__heap_key_of(const weir__heap_owner *owner,
+                                         const weir__heap_block *block)
+{
+    return weir__heap_key_from(owner) | weir__heap_grain(block);
+}
+
+/* Puts a record, whose key is right, into the bin of `grains`; there is a row. Who
+ * calls this or the next two keeps count. */
+static inline void weir__heap_bins_insert(weir__heap *heap, weir__heap_owner *owner,
+                                          uint32_t id, weir__heap_free *record,
+                                          uint32_t grains)
+{
+    weir__heap_bin bin = weir__heap_bin_of(grains);
+    weir__heap_row *row = weir__heap_row_of(heap, owner, bin.row);
+    uint32_t *root = &row->roots[bin.bit];
+    record->more = grains;
+    if (*root != 0) {
+        weir__heap_tree_insert(heap, root, id, record);
+        return;
+    }
+    record->below[0] = record->below[1] = 0;
+    *root = id;
+    row->bits |= UINT64_C(1) << bin.bit;
+}
+
+/* A FREE block's record. It stays as it is. */
+static inline void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *owner,
+                                          uint32_t id, weir__heap_free *record)
+{
+    weir__heap_bin bin = weir__heap_bin_of(record->more);
+    weir__heap_row *row = owner->rows[bin.row];
+    uint32_t *root = &row->roots[bin.bit];
+    if (*root != id || (record->below[0] | record->below[1]) != 0) {
+        weir__heap_tree_remove(heap, root, id, record);
+        return;
+    }
+    *root = 0;
+    weir__heap_bin_is_empty(heap, owner, row, bin);
+}
+
+/* Takes out the record of the best fit, where alignment does not matter; or gives 0. */
+static inline uint32_t weir__heap_bins_take(weir__heap *heap, weir__heap_owner *owner,
+                                            uint32_t grains)
+{
+    if (WEIR_UNLIKELY(grains > 1u << WEIR__EXACT_BITS))
+        return weir__heap_bins_take_near(heap, owner, grains);
+    weir__heap_bin bin = weir__heap_bin_of(grains);
+    weir__heap_row *row = owner->rows[bin.row];
+    uint64_t bits = row != NULL ? row->bits & (~UINT64_C(0) << bin.bit) : 0;
+    if (bits == 0) {
+        row = weir__heap_next_row(owner, &bin.row);
+        if (row == NULL)
+            return 0;
+        bits = row->bits;
+    }
+    bin.bit = (uint32_t)__builtin_ctzll(bits);
+    uint32_t *root = &row->roots[bin.bit], *link = root;
+    weir__heap_free *record = weir__heap_free_at(heap, *link);
+    while (record->below[0] != 0) {
+        link = &record->below[0];
+        record = weir__heap_free_at(heap, *link);
+    }
+    uint32_t id = *link;
+    *link = record->below[1];
+    if (*root == 0)
+        weir__heap_bin_is_empty(heap, owner, row, bin);
+    return id;
+}
+
+#endif
