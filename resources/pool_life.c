@@ -72,7 +72,7 @@ static void pool_free(weir__pool *self)
 {
     const weir__device_ops *ops = self->device->ops;
     if (self->has_dropped && ops->note_forget != NULL)
-        ops->note_forget(self->device->self, weir__pool_dropped_key(self));
+        ops->note_forget(self->device->self, weir__pool_dropped_key(self), true);
     weir__heap_close(&self->heap);
     weir__spare_seat_clear(&self->spare_seat);
     weir__mutex_destroy(&self->seats_lock);

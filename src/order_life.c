@@ -63,11 +63,3 @@ weir__mark weir__order_life_mark(weir__order *order, weir_stream stream,
     weir__mutex_unlock(&order->lock);
     return is_captured ? weir__order_free_mark(order, stream, 0) : mark;
 }
-
-uint64_t weir__order_name(weir__order *order)
-{
-    weir__mutex_lock(&order->lock);
-    uint64_t name = weir__clock_name(order);
-    weir__mutex_unlock(&order->lock);
-    return name;
-}

@@ -27,7 +27,7 @@ static void note_forget(weir__order *order, uint64_t clock)
 {
     const weir_device *device = order->device;
     if (device->ops->note_forget != NULL)
-        device->ops->note_forget(device->self, clock);
+        device->ops->note_forget(device->self, clock, true);
 }
 
 /* ---- waits of the whole host ---- */

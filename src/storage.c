@@ -18,18 +18,17 @@ static weir__order *order_of(const weir_storage *self)
 static void tell_leave(weir_storage *self)
 {
     const weir__device_ops *ops = self->device->ops;
-    if (self->key != 0)
-        ops->note_done(self->device->self, self->key, NULL);
+    if (ops->note_done != NULL)
+        ops->note_done(self->device->self, (uintptr_t)self, NULL);
 }
 
 static void tell_last(weir_storage *self)
 {
     const weir__device_ops *ops = self->device->ops;
-    if (self->key == 0)
-        return;
-    ops->note_learn(self->device->self, self->key);
-    ops->note_forget(self->device->self, self->key);
-    self->key = 0;
+    if (ops->note_learn != NULL)
+        ops->note_learn(self->device->self, (uintptr_t)self);
+    if (ops->note_forget != NULL)
+        ops->note_forget(self->device->self, (uintptr_t)self, false);
 }
 
 /* ---- records ---- */
@@ -46,8 +45,6 @@ static weir_storage *storage_new(weir_device *device, weir__holder holder, size_
     atomic_init(&self->records, 1);
     atomic_init(&self->is_unnamed, false);
     weir__mutex_init(&self->lock, WEIR__RANK_STORAGE);
-    if (device->ops->note_done != NULL)
-        self->key = weir__order_name(device->order);
     return self;
 }
 
@@ -222,8 +219,8 @@ static bool try_note(weir_storage *self, weir__mark mark, weir_access access,
     if (put_use(self, use, WEIR__STORAGE_USES))
         return true;
     weir__use seen[WEIR__STORAGE_USES + 1];
-    (void)copy_uses(self, seen);
-    *full = mark_of(seen[0]);
+    bool is_full = copy_uses(self, seen) > 0; /* or was, before others dropped them */
+    *full = is_full ? mark_of(seen[0]) : WEIR__MARK_DONE;
     return false;
 }
 

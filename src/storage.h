@@ -43,7 +43,6 @@ struct weir_storage {
     weir_deleter deleter;      /* of foreign memory, may be null */
     void *context;
     uint64_t home;             /* a clock */
-    uint64_t key;              /* under which the ledger knows it, or 0 */
     weir__mutex lock;          /* guards the uses */
     _Atomic uint32_t use_count; /* also read without the lock */
     weir__use uses[WEIR__STORAGE_USES + 1]; /* one more for the last holder's stream */

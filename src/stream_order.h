@@ -201,9 +201,6 @@ bool weir__order_steady(weir__order *order, weir_stream stream, uint64_t *clock,
 
 /* ---- for who holds memory for long ---- */
 
-/* What no clock is called: to tell the ledger of other hand-overs (note_done). */
-uint64_t weir__order_name(weir__order *order);
-
 /* The life of a stream in which somebody began to hold memory on it: the handle may
  * mean another stream by the time that he lets go. */
 typedef struct weir__life {

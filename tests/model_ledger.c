@@ -402,10 +402,12 @@ static void step_learn(program *self)
 static void step_forget(program *self)
 {
     uint32_t device = draw(self, DEVICES), key = draw(self, KEYS);
-    weir__ledger_forget(self->ledger, self->owners[device].device, key);
+    bool is_kept = draw(self, 3) != 0;
+    weir__ledger_forget(self->ledger, self->owners[device].device, key, is_kept);
     if (key == 0)
         return;
-    set_join(&self->naive.keys[device][0], &self->naive.keys[device][key]);
+    if (is_kept)
+        set_join(&self->naive.keys[device][0], &self->naive.keys[device][key]);
     self->naive.keys[device][key] = (set){ { 0 } };
 }
 

@@ -80,9 +80,9 @@ static void note_learn(void *self, uint64_t key)
     weir__emulated_ops.note_learn(emulated_of(self), key);
 }
 
-static void note_forget(void *self, uint64_t key)
+static void note_forget(void *self, uint64_t key, bool is_kept)
 {
-    weir__emulated_ops.note_forget(emulated_of(self), key);
+    weir__emulated_ops.note_forget(emulated_of(self), key, is_kept);
 }
 
 static void dress(weir_device *device)

@@ -182,7 +182,7 @@ OWN_NOTE(note_deallocate,
          (self, stream, ptr, bytes))
 OWN_NOTE(note_done, (void *self, uint64_t key, weir_event event), (self, key, event))
 OWN_NOTE(note_learn, (void *self, uint64_t key), (self, key))
-OWN_NOTE(note_forget, (void *self, uint64_t key), (self, key))
+OWN_NOTE(note_forget, (void *self, uint64_t key, bool is_kept), (self, key, is_kept))
 
 static weir__device_ops own_ops;
 static uint64_t asked_before;

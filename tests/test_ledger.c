@@ -484,8 +484,19 @@ static void forgotten_goes_to_key_0(bool with)
     write_on(A);
     host_waits(record(A));
     weir__ledger_done(ledger, 1, &ours, KEY, NULL);
-    weir__ledger_forget(ledger, &ours, KEY);
+    weir__ledger_forget(ledger, &ours, KEY, true);
     weir__ledger_learn(ledger, 2, &ours, with ? 0 : KEY);
+    host = 2;
+    write_on(B);
+}
+
+static void forgotten_goes_nowhere_else(bool with)
+{
+    write_on(A);
+    host_waits(record(A));
+    weir__ledger_done(ledger, 1, &ours, KEY, NULL);
+    weir__ledger_forget(ledger, &ours, KEY, with);
+    weir__ledger_learn(ledger, 2, &ours, 0);
     host = 2;
     write_on(B);
 }
@@ -508,6 +519,7 @@ static void done_and_learn_are_edges(void **state)
     check_edge(done_with_all_it_knows);
     check_edge(done_says_no_more_than_its_position);
     check_edge(forgotten_goes_to_key_0);
+    check_edge(forgotten_goes_nowhere_else);
     check_edge(keys_are_of_one_device);
 }
 

@@ -18,7 +18,7 @@ static void everything(void)
     weir__ledger_position *all = weir__ledger_record_all(ledger, host, &ours);
     weir__ledger_done(ledger, host, &ours, KEY, all);
     weir__ledger_done(ledger, host, &ours, KEY + 1, NULL);
-    weir__ledger_forget(ledger, &ours, KEY);
+    weir__ledger_forget(ledger, &ours, KEY, true);
     weir__ledger_learn(ledger, 7, &ours, 0);
     host_waits(all);
     wait_for(LEGACY, D);
@@ -121,7 +121,7 @@ static void live_and_end(who_waits who, bool blocks)
         weir__ledger_stream_end(ledger, id);
         if (who == THE_HOST)
             weir__ledger_host_wait(ledger, host, last);
-        weir__ledger_forget(ledger, &ours, id);
+        weir__ledger_forget(ledger, &ours, id, true);
         if (i % 1024 == 0) {
             must_be_small();
             weir__ledger_verify(ledger);

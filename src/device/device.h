@@ -137,10 +137,11 @@ typedef struct weir__device_ops {
     /* Hand-overs between host threads inside Weir. A thread that has learnt that
      * `event` (as it was recorded when this thread asked; null: all that this thread
      * knows) is done tells it to clock `key`; another that reads the done mark of
-     * that clock learns it. Forgetting a key adds what it knew to key 0. */
+     * that clock learns it. What a key knew that is forgotten is key 0's, if it is
+     * kept; else nobody knows it but who has learnt it. */
     void (*note_done)(void *self, uint64_t key, weir_event event);
     void (*note_learn)(void *self, uint64_t key);
-    void (*note_forget)(void *self, uint64_t key);
+    void (*note_forget)(void *self, uint64_t key, bool is_kept);
 } weir__device_ops;
 
 #define WEIR__NO_STREAM      ((weir_stream)UINTPTR_MAX)

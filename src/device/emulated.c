@@ -160,13 +160,13 @@ static void note_learn(void *device, uint64_t key)
     weir__mutex_unlock(&self->lock);
 }
 
-static void note_forget(void *device, uint64_t key)
+static void note_forget(void *device, uint64_t key, bool is_kept)
 {
     weir__emulated *self = device;
     if (self->ledger == NULL)
         return;
     weir__mutex_lock(&self->lock);
-    weir__ledger_forget(self->ledger, self, key);
+    weir__ledger_forget(self->ledger, self, key, is_kept);
     weir__mutex_unlock(&self->lock);
 }
 

@@ -330,24 +330,24 @@ void weir__ledger_learn(weir__ledger *self, uint64_t thread, void *device, uint6
     go_out(self, holder == NULL || weir__vector_join(&host->clock, &holder->clock));
 }
 
-static bool forget(weir__ledger *self, const void *device, uint64_t key)
+static bool forget(weir__ledger *self, const void *device, uint64_t key, bool is_kept)
 {
     weir__ledger_holder *holder = weir__table_find(&self->keys,
                                                    weir__ledger_name(device, key));
     if (key == 0 || holder == NULL)
         return true;
-    weir__ledger_holder *rest = weir__ledger_key_of(self, device, 0);
-    if (rest == NULL || !weir__vector_join(&rest->clock, &holder->clock))
+    weir__ledger_holder *rest = is_kept ? weir__ledger_key_of(self, device, 0) : NULL;
+    if (is_kept && (rest == NULL || !weir__vector_join(&rest->clock, &holder->clock)))
         return false;
     weir__table_remove(&self->keys, &holder->name);
     weir__ledger_holder_free(holder);
     return true;
 }
 
-void weir__ledger_forget(weir__ledger *self, void *device, uint64_t key)
+void weir__ledger_forget(weir__ledger *self, void *device, uint64_t key, bool is_kept)
 {
     if (come_in(self))
-        go_out(self, forget(self, device, key));
+        go_out(self, forget(self, device, key, is_kept));
 }
 
 /* ---- memory and blocks ---- */

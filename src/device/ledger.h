@@ -154,7 +154,8 @@ void weir__ledger_done(weir__ledger *ledger, uint64_t thread, void *device,
                        uint64_t key, weir__ledger_position *position);
 void weir__ledger_learn(weir__ledger *ledger, uint64_t thread, void *device,
                         uint64_t key);
-void weir__ledger_forget(weir__ledger *ledger, void *device, uint64_t key);
+void weir__ledger_forget(weir__ledger *ledger, void *device, uint64_t key,
+                         bool is_kept);
 /* A device closes: its streams, memory and keys are gone. */
 void weir__ledger_device_end(weir__ledger *ledger, void *device);
 
