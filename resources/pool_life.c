@@ -57,7 +57,7 @@ static size_t pool_trim_sync(void *context, size_t keep_bytes)
 {
     weir__pool *self = context;
     weir__mutex_lock(&self->miss);
-    (void)weir__pool_flush_caches(self);
+    weir__pool_flush_caches(self);
     size_t bytes = weir__pool_trim_sync(self, keep_bytes);
     weir__mutex_unlock(&self->miss);
     weir__pool_tell_lost(self);

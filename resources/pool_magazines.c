@@ -126,9 +126,11 @@ bool weir__pool_allocate_surplus(weir__pool *self, weir_stream stream, size_t by
     weir__mutex_unlock(&self->lock);
     if (!met)
         return false;
+    weir__mutex_lock(&self->miss); /* nobody else is to look for what is in our hands */
     uint32_t block = weir__pool_take_known_magazine(&request);
     if (block == 0)
         block = weir__pool_take_magazine(&request);
+    weir__mutex_unlock(&self->miss);
     weir__mutex_lock(&self->lock);
     request.owner->pins--;
     if (block != 0)

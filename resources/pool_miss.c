@@ -460,6 +460,31 @@ static uint32_t look_at_others(weir__request *request)
     return block;
 }
 
+static bool has_seen_all(weir__pool *self)
+{
+    weir__mutex_lock(&self->lock);
+    bool seen = self->releases == self->missed_at;
+    weir__mutex_unlock(&self->lock);
+    return seen;
+}
+
+/* All of it once more with what was in caches, if anything came to the heap since the
+ * last time. Meanwhile nobody has a cache: else what is free could be in one while the
+ * heap is looked at, and in the heap while that is emptied, and be seen in neither. */
+static uint32_t look_behind_gates(weir__request *request)
+{
+    weir__pool *self = request->pool;
+    uint32_t block = 0;
+    weir__pool_seats_close(self);
+    if (weir__pool_empty_caches(self) || request->is_thorough || !has_seen_all(self)) {
+        block = look_around(request);
+        if (block == 0)
+            block = look_at_others(request);
+    }
+    weir__pool_seats_open(self);
+    return block;
+}
+
 static weir_status miss(weir__request *request, uint32_t *out)
     WEIR_REQUIRES(request->pool->miss)
 {
@@ -475,19 +500,14 @@ static weir_status miss(weir__request *request, uint32_t *out)
         *out = weir__pool_take_magazine(request);
     if (*out == 0 && status == WEIR_OK)
         *out = look_at_others(request);
-    if (*out == 0 && status == WEIR_OK && weir__pool_flush_caches(request->pool)) {
-        *out = look_around(request);
-        if (*out == 0)
-            *out = look_at_others(request);
-    }
+    if (*out == 0 && status == WEIR_OK)
+        *out = look_behind_gates(request);
     if (*out == 0 && status == WEIR_OK)
         status = weir__pool_grow(request, out);
     if (*out == 0 && status == WEIR_OK &&
         (request->has_skipped || request->has_declined)) {
         request->is_thorough = true;
-        *out = look_around(request);
-        if (*out == 0)
-            *out = look_at_others(request);
+        *out = look_behind_gates(request);
     }
     if (*out == 0 && status == WEIR_OK && weir__pool_flush(request))
         status = weir__pool_grow(request, out);

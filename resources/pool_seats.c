@@ -257,15 +257,12 @@ void weir__pool_cached_locked(const weir__pool *self, size_t *blocks, size_t *by
     }
 }
 
-bool weir__pool_flush_caches(weir__pool *self)
+bool weir__pool_empty_caches(weir__pool *self)
 {
     bool any = false;
-    weir__pool_seats_close(self);
     for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next)
         any = seat_empty(self, seat) || any;
-    any = empty_depot(self) || any;
-    weir__pool_seats_open(self);
-    return any;
+    return empty_depot(self) || any;
 }
 
 void weir__pool_end_caches(weir__pool *self)

@@ -48,14 +48,19 @@ void weir__pool_settle_to_locked(weir__pool *pool, weir__block_list *list,
 
 /* ---- for who has no lock but perhaps `miss` ---- */
 
-/* Gives all caches and the depot to the heap, also those of threads that sleep. True:
- * there was something. */
-bool weir__pool_flush_caches(weir__pool *pool);
-
 /* Between the two everybody is kept out of the caches, and what threads have counted is
  * in the pool's counts. */
 void weir__pool_seats_close(weir__pool *pool) WEIR_ACQUIRE(pool->seats_lock);
 void weir__pool_seats_open(weir__pool *pool) WEIR_RELEASE(pool->seats_lock);
+/* Between them: gives all caches and the depot to the heap, also those of threads that
+ * sleep. True: there was something. */
+bool weir__pool_empty_caches(weir__pool *pool) WEIR_REQUIRES(pool->seats_lock);
+static inline void weir__pool_flush_caches(weir__pool *pool)
+{
+    weir__pool_seats_close(pool);
+    (void)weir__pool_empty_caches(pool);
+    weir__pool_seats_open(pool);
+}
 /* What caches and depot have, with both locks held. */
 void weir__pool_cached_locked(const weir__pool *pool, size_t *blocks, size_t *bytes);
 

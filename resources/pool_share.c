@@ -242,7 +242,7 @@ void weir__pool_fit_caches(weir__pool *self)
     self->cache_bytes = bytes;
     weir__pool_seats_open(self);
     if (is_less)
-        (void)weir__pool_flush_caches(self);
+        weir__pool_flush_caches(self);
 }
 
 static bool may_take(void *request, uint32_t block)

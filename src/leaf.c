@@ -38,8 +38,8 @@ typedef struct leaf {
     weir__block_table table;     /* of weir__kept_block */
     weir__kept kept;
     size_t in_flight_blocks;     /* being freed, right now */
-    uint64_t landed;             /* frees that have ended, one way or the other */
-    uint64_t refused;            /* of these, by a device that failed */
+    uint64_t freed;              /* blocks that the device has taken back */
+    uint64_t refused;            /* ... has not, for it failed */
     weir__kept_refusal refusal;
     weir_resource_statistics counts; /* but for what `kept` knows */
     _Alignas(max_align_t) unsigned char options[]; /* of the kind's type */
@@ -106,11 +106,12 @@ static size_t free_block(leaf *self, weir__kept_block *block)
 
     weir__mutex_lock(&self->lock);
     self->in_flight_blocks--;
-    self->landed++;
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
+        self->freed++;
         self->counts.held_bytes -= bytes;
-    else
+    } else {
         put_back_locked(self, block, status, code);
+    }
     leaf_verify_locked(self);
     weir__cond_broadcast(&self->landed_more);
     weir__mutex_unlock(&self->lock);
@@ -197,17 +198,24 @@ static weir_status wait_for_oldest(leaf *self)
     return oldest == NULL ? WEIR_NOT_FOUND : weir__order_sync(order_of(self), mark);
 }
 
-/* Somebody else may be about to free what this thread lacks: true once such a free has
- * ended, false if none is under way. */
-static bool wait_for_landing(leaf *self)
+static uint64_t count_freed(leaf *self)
 {
     weir__mutex_lock(&self->lock);
-    bool flying = self->in_flight_blocks != 0;
-    uint64_t landed = self->landed;
-    while (self->in_flight_blocks != 0 && self->landed == landed)
-        weir__cond_wait(&self->landed_more, &self->lock);
+    uint64_t freed = self->freed;
     weir__mutex_unlock(&self->lock);
-    return flying;
+    return freed;
+}
+
+/* Others may free what this thread lacks; when it looked, `freed` blocks were. True
+ * once there are more, false if no free is under way any more. */
+static bool wait_for_landing(leaf *self, uint64_t freed)
+{
+    weir__mutex_lock(&self->lock);
+    while (self->in_flight_blocks != 0 && self->freed == freed)
+        weir__cond_wait(&self->landed_more, &self->lock);
+    bool has_more = self->freed != freed;
+    weir__mutex_unlock(&self->lock);
+    return has_more;
 }
 
 /* ---- allocating ---- */
@@ -260,20 +268,21 @@ static weir_status tell_refusal(leaf *self)
 static weir_status draw(leaf *self, size_t bytes, size_t alignment, void **out)
 {
     for (;;) {
+        uint64_t freed = count_freed(self);
         weir_status status = self->kind->draw(self->device, self->options, bytes,
                                               alignment, out);
         if (status != WEIR_OUT_OF_MEMORY)
             return status;
-        if (free_done(self) != 0 || wait_for_landing(self))
+        if (free_done(self) != 0 || wait_for_landing(self, freed))
             continue;
         status = tell_refusal(self);
         if (status == WEIR_OK && could_suffice(self, bytes))
             status = wait_for_oldest(self);
         else if (status == WEIR_OK)
             status = WEIR_NOT_FOUND;
-        if (status == WEIR_NOT_FOUND)
+        if (status == WEIR_NOT_FOUND && !wait_for_landing(self, freed))
             return fail_memory(self, bytes);
-        if (status != WEIR_OK)
+        if (status != WEIR_NOT_FOUND && status != WEIR_OK)
             return status;
     }
 }
