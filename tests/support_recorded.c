@@ -56,6 +56,7 @@ static struct {
     uint32_t knows;
     seen seen[SEEN];
     uint32_t seen_count;
+    uint8_t seen_at[ARENA_WORDS]; /* from 1; 0: it was not */
     uint32_t turns;
     uint64_t last;
     explorer ways;
@@ -133,14 +134,20 @@ void *recorded_alloc(size_t bytes)
     return all.arena + begin;
 }
 
+/* They follow each other in the arena. */
 static allocation *allocation_of(size_t place)
 {
-    for (uint32_t i = 0; i < all.allocation_count; i++) {
-        allocation *its = &all.allocations[i];
-        if (its->begin <= place && place < its->end)
-            return its;
+    uint32_t low = 0, high = all.allocation_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (all.allocations[middle].end <= place)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return NULL;
+    if (low == all.allocation_count || place < all.allocations[low].begin)
+        return NULL;
+    return &all.allocations[low];
 }
 
 /* It stays there, so that who reads it nevertheless is caught. */
@@ -151,9 +158,16 @@ void recorded_free(void *ptr)
         allocation_of(place_of(ptr))->freed = all.now;
 }
 
+static void forget_seen(void)
+{
+    while (reading.seen_count > 0)
+        reading.seen_at[place_of(reading.seen[--reading.seen_count].word) / WORD] = 0;
+}
+
 void recorded_begin(void)
 {
     reading.is = NULL;
+    forget_seen();
     all.used = all.allocation_count = all.now = all.user = 0;
     memset(all.newest, 0, sizeof all.newest);
     memset(all.arena, GARBAGE, sizeof all.arena);
@@ -231,14 +245,13 @@ static void turn_begins(void)
 
 static seen *seen_of(const void *word)
 {
-    for (uint32_t i = 0; i < reading.seen_count; i++) {
-        if (reading.seen[i].word == word)
-            return &reading.seen[i];
+    uint8_t *at = &reading.seen_at[place_of(word) / WORD];
+    if (*at == 0) {
+        must(reading.seen_count < SEEN);
+        reading.seen[reading.seen_count++] = (seen){ .word = word };
+        *at = (uint8_t)reading.seen_count;
     }
-    must(reading.seen_count < SEEN);
-    seen *made = &reading.seen[reading.seen_count++];
-    *made = (seen){ .word = word };
-    return made;
+    return &reading.seen[*at - 1];
 }
 
 /* What a load may give: from what the reader knows of, or has seen, to the last. */
@@ -305,7 +318,7 @@ uint64_t recorded_explore(const recorded_reader *reader)
         reading.is = reader;
         reading.ways.active = true;
         reading.knows = reader->knows;
-        reading.seen_count = 0;
+        forget_seen();
         reading.turns = 0;
         reading.last = 0;
         reader->read(reader->context);
