@@ -43,8 +43,8 @@ def kind_of(path, text):
     """c, h, py, sh, cmake, or other; a script without a suffix tells by its #! line."""
     name = os.path.basename(path)
     suffix = os.path.splitext(name)[1]
-    kinds = {".c": "c", ".h": "h", ".cc": "c", ".py": "py", ".sh": "sh",
-             ".cmake": "cmake"}
+    kinds = {".c": "c", ".h": "h", ".cc": "c", ".hpp": "h", ".py": "py",
+             ".sh": "sh", ".cmake": "cmake"}
     if name == "CMakeLists.txt":
         return "cmake"
     if suffix in kinds:

@@ -69,9 +69,10 @@ CASES = {
     "rule_header": (
         [{"src/a.h": "/* a.h */\nint a;\n"},
          {"src/a.h": "#ifndef A_H\n#define B_H\n#endif\n"},
-         {"include/weir/b.h": GUARDED % ""},
+         {"include/weir/b.h": GUARDED % ""}, {"include/weir/a.hpp": GUARDED % ""},
          {"include/weir/a.h": GUARDED % "WEIR_API int f(void);"}],
         [{"include/weir/a.h": GUARDED % "typedef int a;"},
+         {"include/weir/a.hpp": (GUARDED % "").replace("A_H", "A_HPP")},
          {"include/weir/a.h": GUARDED % 'extern "C" {\nWEIR_API int f(void);\n}'}]),
     "rule_layers": (
         [{"resources/a.c": '#include "weir/b.h"\n', "resources/b.c": ""},
