@@ -275,6 +275,8 @@ static weir__clock **bucket_by_key(weir__order *order, weir__clock_kind kind,
 
 weir__clock *weir__clock_find(weir__order *order, uint64_t id)
 {
+    if (id == WEIR__CLOCK_ASIDE)
+        return &order->aside;
     weir__clock *clock = *bucket_by_id(order, id);
     while (clock != NULL && clock->id != id)
         clock = clock->next_by_id;
@@ -389,6 +391,7 @@ void weir__clocks_free(weir__order *order)
             weir__host_free(clock);
         }
     }
+    weir__clock_done(order, &order->aside, UINT64_MAX);
     while (order->spare_clocks != NULL) {
         weir__clock *clock = order->spare_clocks;
         order->spare_clocks = clock->next_by_id;
@@ -424,7 +427,8 @@ clock_verify(weir__order *order, const weir__clock *clock)
 
 void weir__clocks_verify(weir__order *order)
 {
-    uint32_t clocks = 0, covers = 0, spares = 0, ending = 0;
+    uint32_t clocks = 0, spares = 0, ending = 0;
+    uint32_t covers = clock_verify(order, &order->aside);
     for (uint32_t i = 0; i < CLOCK_BUCKETS; i++) {
         for (const weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id) {
             covers += clock_verify(order, c);

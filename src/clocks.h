@@ -62,7 +62,8 @@ typedef enum weir__clock_kind {
     WEIR__CLOCK_KNOWN,      /* key: the handle */
     WEIR__CLOCK_PER_THREAD, /* key: the thread's number */
     WEIR__CLOCK_UNKNOWN,    /* key: the stream's id */
-    WEIR__CLOCK_CAPTURE     /* found by id only */
+    WEIR__CLOCK_CAPTURE,    /* found by id only */
+    WEIR__CLOCK_ALL         /* the whole device; found by id only */
 } weir__clock_kind;
 
 typedef struct weir__clock {
@@ -120,8 +121,10 @@ struct weir__order {
     weir__cover *spare_covers;
     uint32_t spare_count;
     uint32_t cover_total;       /* spare, recorded, and in readers' hands */
-    uint64_t waits_begun;    /* device waits, for what is set aside */
-    uint64_t waits_done;
+    /* What is set aside: a mark on it is behind all that the device has been given by
+     * then. A wait for the device, or an event behind all of it, ticks in its
+     * beginning; so marks are one ahead of the counter. In no table, not counted. */
+    weir__clock aside;
 };
 
 /* True for streams that cannot be recorded on later: an event comes with each free. */

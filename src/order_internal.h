@@ -1,5 +1,6 @@
 /* order_internal.h - what stream_order.c (the protocol), order_lives.c (how streams and
- * captures begin and end) and order_listen.c (who hears of that) share. */
+ * captures begin and end), order_listen.c (who hears of that) and order_waits.c (waits
+ * for all of a stream or device) share. */
 #ifndef WEIR_ORDER_INTERNAL_H
 #define WEIR_ORDER_INTERNAL_H
 
@@ -13,6 +14,9 @@ weir_status weir__record_locked(weir__order *order, weir__clock *clock);
  * `event`, or from a wait (null). Under the lock. */
 void weir__publish_done(weir__order *order, uint64_t clock, uint64_t number,
                         weir_event event);
+
+/* Who reads the mark of a clock that was dropped learns what this thread knows. */
+void weir__note_done_dropped(weir__order *order);
 
 static inline bool clock_is_captured(const weir__clock *clock)
 {

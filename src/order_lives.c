@@ -1,6 +1,5 @@
 /* order_lives.c - how the clocks of a device begin and end: streams that are
- * introduced and retired, captures, waits for everything, and the dropping of clocks
- * on which all is done.
+ * introduced and retired, captures, and the dropping of clocks on which all is done.
  *
  * A clock that may be dropped (its stream was retired, or is one that is asked for
  * on every call anyway, or it is a released capture's) stands in a queue. Whenever a
@@ -14,9 +13,7 @@
 
 /* ---- the ledger's ears ---- */
 
-/* Who reads the mark of a clock that was dropped, or of what was set aside, learns
- * what this thread knows. */
-static void note_done_dropped(weir__order *order)
+void weir__note_done_dropped(weir__order *order)
 {
     const weir_device *device = order->device;
     if (device->ops->note_done != NULL)
@@ -28,134 +25,6 @@ static void note_forget(weir__order *order, uint64_t clock)
     const weir_device *device = order->device;
     if (device->ops->note_forget != NULL)
         device->ops->note_forget(device->self, clock, true);
-}
-
-/* ---- waits of the whole host ---- */
-
-weir_status weir__order_may_sync(weir__order *order, weir_stream stream)
-{
-    if (weir__order_stream_is_captured(order, stream))
-        return weir__fail(WEIR_CAPTURING, "the stream is being captured");
-    return weir__refuse_capturing(order, weir__stream_of(stream));
-}
-
-weir_status weir__order_stream_sync(weir__order *order, weir_stream stream)
-{
-    stream = weir__stream_of(stream);
-    weir__mutex_lock(&order->lock);
-    weir__clock *clock = weir__find_stream(order, stream);
-    weir__mark before = { 0, 0 };
-    if (clock != NULL)
-        before = (weir__mark){ clock->id, clock_all_freed(clock) };
-    weir__mutex_unlock(&order->lock);
-
-    weir_status status = weir__order_may_sync(order, stream);
-    if (status == WEIR_OK)
-        status = weir__stream_sync(order->device, stream);
-    if (status != WEIR_OK)
-        return status;
-
-    weir__mutex_lock(&order->lock);
-    weir__publish_done(order, before.clock, before.number, NULL);
-    weir__mutex_unlock(&order->lock);
-    return WEIR_OK;
-}
-
-/* Everything marked so far, by clock: `capacity` of them at most. */
-static size_t sample_all(weir__order *order, weir__mark *marks, size_t capacity)
-{
-    size_t count = 0;
-    for (uint32_t i = 0; i < CLOCK_BUCKETS; i++) {
-        for (weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id) {
-            if (c->kind != WEIR__CLOCK_CAPTURE && count < capacity)
-                marks[count++] = (weir__mark){ c->id, clock_all_freed(c) };
-        }
-    }
-    return count;
-}
-
-/* Whether the stream of `clock` is there, and this thread can name it. */
-static bool can_name(const weir__clock *clock)
-{
-    if (clock->retired || clock->kind == WEIR__CLOCK_CAPTURE)
-        return false;
-    if (clock->kind == WEIR__CLOCK_PER_THREAD)
-        return clock->key == weir__thread_self()->number;
-    return clock->kind != WEIR__CLOCK_UNKNOWN || clock->capture != 0;
-}
-
-/* Lets go of `clock` (null: none yet) and pins the next one that can be named, for its
- * stream to stay; null: there is none. `bucket` is where it stands. */
-static weir__clock *pin_next(weir__order *order, weir__clock *clock, uint32_t *bucket)
-{
-    weir__mutex_lock(&order->lock);
-    weir__clock *next = clock != NULL ? clock->next_by_id : order->by_id[0];
-    if (clock != NULL) {
-        clock->pins--;
-        weir__cond_broadcast(&order->changed);
-    }
-    for (;;) {
-        while (next != NULL && !can_name(next))
-            next = next->next_by_id;
-        if (next != NULL || ++*bucket == CLOCK_BUCKETS)
-            break;
-        next = order->by_id[*bucket];
-    }
-    if (next != NULL)
-        next->pins++;
-    weir__mutex_unlock(&order->lock);
-    return next;
-}
-
-/* A wait for the whole device would spoil the capture of any stream. Those that can be
- * named are asked about; a failure to answer forbids nothing. */
-static weir_status refuse_captures(weir__order *order)
-{
-    uint32_t bucket = 0;
-    weir_status status = WEIR_OK;
-    weir__clock *clock = pin_next(order, NULL, &bucket);
-    while (clock != NULL) {
-        if (status != WEIR_CAPTURING)
-            status = weir__refuse_capturing(order, clock->stream);
-        clock = pin_next(order, clock, &bucket);
-    }
-    return status == WEIR_CAPTURING ? status : WEIR_OK;
-}
-
-weir_status weir__order_device_sync(weir__order *order)
-{
-    weir__mutex_lock(&order->lock);
-    size_t capacity = order->clock_count;
-    weir__mutex_unlock(&order->lock);
-    /* Without memory some clocks learn nothing of the wait. The wait itself goes on:
-     * giving memory up for good may depend on it. */
-    weir__mark few[16];
-    weir__mark *marks = weir__host_alloc(capacity * sizeof *marks);
-    if (marks == NULL)
-        capacity = sizeof few / sizeof few[0];
-
-    weir__mutex_lock(&order->lock);
-    uint64_t wait = ++order->waits_begun;
-    size_t count = sample_all(order, marks != NULL ? marks : few, capacity);
-    weir__mutex_unlock(&order->lock);
-
-    weir_status status = refuse_captures(order);
-    if (status == WEIR_OK)
-        status = weir__device_sync(order->device);
-
-    weir__mutex_lock(&order->lock);
-    if (status == WEIR_OK) {
-        note_done_dropped(order);
-        if (order->waits_done < wait)
-            order->waits_done = wait;
-        for (size_t i = 0; i < count; i++) {
-            const weir__mark *mark = marks != NULL ? &marks[i] : &few[i];
-            weir__publish_done(order, mark->clock, mark->number, NULL);
-        }
-    }
-    weir__mutex_unlock(&order->lock);
-    weir__host_free(marks);
-    return status;
 }
 
 /* ---- the ends of clocks ---- */
@@ -185,7 +54,7 @@ static void drop_one(weir__order *order)
                      clock->capture == 0 && !clock->retiring;
     if (done && unchanged) {
         if (clock->kind == WEIR__CLOCK_CAPTURE)
-            note_done_dropped(order); /* its marks were another clock's */
+            weir__note_done_dropped(order); /* its marks were another clock's */
         note_forget(order, clock->id);
         weir__clock_drop(order, clock);
     } else {
@@ -524,6 +393,7 @@ weir_status weir__order_create(weir_device *device, bool eager, weir__order **ou
     order->device = device;
     order->eager = eager;
     atomic_init(&order->changes, 1);
+    order->aside = (weir__clock){ .id = WEIR__CLOCK_ASIDE, .kind = WEIR__CLOCK_ALL };
     weir__mutex_init(&order->listening, WEIR__RANK_LISTENERS);
     weir__mutex_init(&order->lock, WEIR__RANK_ORDER);
     weir__cond_init(&order->changed);
@@ -555,6 +425,7 @@ void weir__order_destroy(weir__order *order)
         for (const weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id)
             events_destroy(order, c->covers);
     }
+    events_destroy(order, order->aside.covers);
     events_destroy(order, order->spare_covers);
     weir__clocks_free(order);
     weir__cond_destroy(&order->changed);
@@ -570,6 +441,7 @@ weir__order_size weir__order_measure(weir__order *order)
                               .covers = order->cover_total };
     for (const weir__cover *c = order->spare_covers; c != NULL; c = c->next)
         size.events += c->event != NULL;
+    size.events += order->aside.cover_count;
     for (uint32_t i = 0; i < CLOCK_BUCKETS; i++) {
         for (const weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id)
             size.events += c->cover_count;

@@ -67,12 +67,6 @@ static bool may_take(weir__order *order, weir__clock *t, weir__mark mark)
     if (t != NULL && mark.clock == t->id)
         return true;
     weir__clock *s = mark_resolve(order, &mark);
-    if (mark.clock == WEIR__CLOCK_ASIDE) {
-        if (order->waits_done < mark.number)
-            return false;
-        note_learn(order, 0);
-        return true;
-    }
     if (s == NULL) {
         note_learn(order, 0);
         return true;
@@ -111,7 +105,7 @@ static bool can_cover(weir__clock *s, uint64_t number)
 {
     if (weir__cover_for(s, number) != NULL || s->retiring)
         return true;
-    return !s->retired && !clock_is_transient(s);
+    return !s->retired && !clock_is_transient(s) && s->kind != WEIR__CLOCK_ALL;
 }
 
 bool weir__order_can_wait(weir__order *order, uint64_t t, weir__mark mark)
@@ -131,8 +125,8 @@ weir__mark weir__order_mark_here(weir__order *order, uint64_t id)
 {
     weir__mutex_lock(&order->lock);
     weir__clock *clock = weir__clock_find(order, id);
-    weir__mark mark = { WEIR__CLOCK_ASIDE, order->waits_begun + 1 };
-    if (clock != NULL && !clock->released)
+    weir__mark mark = { WEIR__CLOCK_ASIDE, order->aside.counter + 1 };
+    if (clock != NULL && !clock->released && clock->kind != WEIR__CLOCK_ALL)
         mark = (weir__mark){ id, clock_tick(clock) };
     weir__mutex_unlock(&order->lock);
     return mark;
@@ -195,7 +189,8 @@ weir_status weir__record_locked(weir__order *order, weir__clock *clock)
  * one only when a non-blocking stream asks. */
 static bool closes_at_once(const weir__order *order, const weir__clock *clock)
 {
-    if (clock->kind == WEIR__CLOCK_CAPTURE || clock->retired || clock->capture != 0)
+    if (clock->kind == WEIR__CLOCK_CAPTURE || clock->kind == WEIR__CLOCK_ALL ||
+        clock->retired || clock->capture != 0)
         return false;
     if (clock->kind == WEIR__CLOCK_LEGACY && order->blocking > 0)
         return false;
@@ -216,8 +211,9 @@ void weir__order_cover(weir__order *order, weir__mark mark)
 {
     weir__mutex_lock(&order->lock);
     weir__clock *clock = mark_resolve(order, &mark);
-    if (clock != NULL && clock->kind != WEIR__CLOCK_CAPTURE && clock->capture == 0 &&
-        !clock->retired && !clock_is_transient(clock) && mark.number > clock->done &&
+    if (clock != NULL && clock->kind != WEIR__CLOCK_CAPTURE &&
+        clock->kind != WEIR__CLOCK_ALL && clock->capture == 0 && !clock->retired &&
+        !clock_is_transient(clock) && mark.number > clock->done &&
         weir__cover_for(clock, mark.number) == NULL) {
         clock_reach(clock, mark.number);
         (void)weir__record_locked(order, clock); /* or it stays open */
@@ -528,14 +524,13 @@ static weir_status wait_by_rule(weir__order *order, uint64_t t, uint64_t s,
 }
 
 /* Why the stream of clock `t` cannot be made to wait for `mark` of `s`, if so. */
-static weir_status refuse_wait(const weir__clock *t, const weir__clock *s,
-                               weir__mark mark)
+static weir_status refuse_wait(const weir__clock *t, weir__clock *s, weir__mark mark)
 {
     if (clock_is_captured(t) || clock_is_captured(s))
         return weir__fail(WEIR_CAPTURING, "%s is being captured",
                           clock_is_captured(s) ? "the memory's last stream"
                                                : "the stream");
-    if (mark.clock == WEIR__CLOCK_ASIDE)
+    if (mark.clock == WEIR__CLOCK_ASIDE && weir__cover_for(s, mark.number) == NULL)
         return weir__fail(WEIR_DEVICE_ERROR,
                           "memory was set aside, for no event could be recorded: it "
                           "needs weir_device_sync");

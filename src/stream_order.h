@@ -27,8 +27,10 @@ typedef struct weir__mark {
 } weir__mark;
 
 #define WEIR__MARK_DONE ((weir__mark){ 0, 0 })
-/* The clock of what was set aside because its event could not be recorded: not to be
- * reused before a successful device wait. */
+/* The clock of what was set aside, because its event could not be recorded or nobody
+ * knows who used it last: not to be reused before a device wait has succeeded that
+ * began later, or a point behind all of the device that was taken later is done
+ * (weir__order_all_point). */
 #define WEIR__CLOCK_ASIDE UINT64_MAX
 
 weir_status weir__order_create(weir_device *device, bool eager, weir__order **out);
@@ -85,7 +87,8 @@ bool weir__order_may_take(weir__order *order, uint64_t t, weir__mark mark);
 bool weir__order_is_done(weir__order *order, uint64_t t, weir__mark mark);
 
 /* Whether t could be made to wait for `mark`, by weir__order_wait: not in a capture,
- * nor for an unreleased one, nor for what is set aside. No device call. */
+ * nor for an unreleased one, nor for what is set aside without a point behind it. No
+ * device call. */
 bool weir__order_can_wait(weir__order *order, uint64_t t, weir__mark mark);
 
 /* Makes the stream of clock `t` (which the caller passes too) wait for `mark`: at
@@ -114,6 +117,17 @@ bool weir__order_is_captured(weir__order *order, weir__mark mark);
  * is, also what was set aside. */
 weir_status weir__order_device_sync(weir__order *order);
 weir_status weir__order_stream_sync(weir__order *order, weir_stream stream);
+/* A mark behind all that was put on any stream of the device so far, by whomever, with
+ * an event of its own: what was set aside before is done once that is, and can be asked
+ * about and waited for like anything else. Never blocks the host; no host memory is
+ * asked for. To be called without locks of rank resource and above.
+ *
+ *   CAPTURING            a stream is being captured, which that would spoil
+ *   NOT_SUPPORTED        the device has no such events; weir__order_device_sync does as
+ *                        much, and waits
+ *   OUT_OF_HOST_MEMORY   there is no spare record that frees may not come to need: who
+ *                        may ask for memory calls weir__order_stock first */
+weir_status weir__order_all_point(weir__order *order, weir__mark *out);
 /* Whether the host may wait for `stream`, or ask about it: CAPTURING, if it is in a
  * capture, declared or not. */
 weir_status weir__order_may_sync(weir__order *order, weir_stream stream);

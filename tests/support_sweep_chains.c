@@ -173,6 +173,7 @@ OWN(weir_status, stream_wait_event, (void *self, weir_stream stream, weir_event 
 OWN(weir_status, event_create, (void *self, weir_event *out), (self, out))
 OWN(weir_status, event_record, (void *self, weir_event event, weir_stream stream),
     (self, event, stream))
+OWN(weir_status, event_record_all, (void *self, weir_event event), (self, event))
 OWN(weir_status, event_query, (void *self, weir_event event, bool *done),
     (self, event, done))
 OWN(weir_status, mempool_free, (void *self, weir_stream stream, void *ptr),
@@ -199,6 +200,7 @@ void sweep_watch_library(weir_device *device)
     own_ops.stream_wait_event = own_stream_wait_event;
     own_ops.event_create = own_event_create;
     own_ops.event_record = own_event_record;
+    own_ops.event_record_all = own_event_record_all;
     own_ops.event_query = own_event_query;
     own_ops.mempool_free = own_mempool_free;
     own_ops.note_deallocate = own_note_deallocate;

@@ -8,6 +8,7 @@
 #include "device/module.h"
 #include "fakes/primitives.h"
 #include "internal.h"
+#include "stream_order.h"
 #include "weir/weir.h"
 
 /* ---- opening ---- */
@@ -166,6 +167,28 @@ static void devices_without_host_memory_do_not_open(void **state)
 }
 
 /* ---- what is not there ---- */
+
+/* The driver's event behind all of a device came with CUDA 12.5. */
+static void events_behind_all_are_missing_in_older_drivers(void **state)
+{
+    (void)state;
+    static const fakes_machine old = { .missing = "cuCtxRecordEvent" };
+    weir_event event;
+    weir__mark mark;
+    fakes_set_machine(&old);
+    weir_device *device = cuda_open(0);
+    must_ok(weir__event_create(device, &event));
+    must_answer(WEIR_NOT_SUPPORTED, weir__event_record_all(device, event));
+    must(strstr(weir_last_error().message, "cuCtxRecordEvent") != NULL);
+    must_ok(weir__order_stock(device->order));
+    must_answer(WEIR_NOT_SUPPORTED, weir__order_all_point(device->order, &mark));
+    must_ok(weir__event_record(device, event, NULL));
+    must_ok(weir__event_sync(device, event));
+    must_ok(weir__event_destroy(device, event));
+    must(!weir__device_is_lost(device));
+    close_emulated(device);
+    fakes_set_machine(NULL);
+}
 
 static void what_a_device_lacks_is_told(void **state)
 {
@@ -545,6 +568,7 @@ int main(void)
         cmocka_unit_test(modules_of_other_builds_are_refused),
         cmocka_unit_test(opening_survives_every_failure),
         cmocka_unit_test(devices_without_host_memory_do_not_open),
+        cmocka_unit_test(events_behind_all_are_missing_in_older_drivers),
         cmocka_unit_test(what_a_device_lacks_is_told),
         cmocka_unit_test(pools_that_a_device_lacks_are_told),
         cmocka_unit_test(pinned_pools_are_granted_to_the_device),

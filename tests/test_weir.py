@@ -30,7 +30,7 @@ CALLS = ["malloc", "free", "host_malloc", "host_free", "memory_info", "stream_cr
          "copy", "fill", "launch", "enable_peer", "managed_malloc", "pinned_malloc",
          "pinned_free", "host_register", "host_unregister", "mempool_create",
          "mempool_default", "mempool_destroy", "mempool_malloc", "mempool_free",
-         "mempool_trim", "mempool_get_state"]
+         "mempool_trim", "mempool_get_state", "event_record_all"]
 
 
 def weir(*arguments):

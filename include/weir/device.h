@@ -88,7 +88,8 @@ WEIR_API WEIR_NODISCARD weir_status weir_device_sync(weir_device *device);
     X(managed_malloc) X(pinned_malloc) X(pinned_free)                           \
     X(host_register) X(host_unregister)                                         \
     X(mempool_create) X(mempool_default) X(mempool_destroy)                     \
-    X(mempool_malloc) X(mempool_free) X(mempool_trim) X(mempool_get_state)
+    X(mempool_malloc) X(mempool_free) X(mempool_trim) X(mempool_get_state)      \
+    X(event_record_all)
 
 typedef struct weir_device_calls {
     size_t struct_size;

@@ -260,6 +260,19 @@ static weir_status event_record(void *device, weir_event event, weir_stream stre
     WEIR__CUDA_DO(device, WEIR__CUDA_WORK, cudaEventRecord(event, stream));
 }
 
+/* A call of the driver's, since CUDA 12.5. */
+static weir_status event_record_all(void *device, weir_event event)
+{
+    weir__cuda *self = device;
+    if (self->record_all == NULL)
+        return weir__cuda_fail(self, WEIR_NOT_SUPPORTED, cudaErrorNotSupported,
+                               "the driver of cuda:%d has no cuCtxRecordEvent",
+                               (int)self->ordinal);
+    WEIR__CUDA_DO_COLD_AS(self, WEIR__CUDA_WORK,
+                          (cudaError_t)self->record_all(self->context, event),
+                          "cuCtxRecordEvent");
+}
+
 static weir_status event_query(void *device, weir_event event, bool *done)
 {
     WEIR__CUDA_DO_COLD_AS(device, WEIR__CUDA_WORK, answer(cudaEventQuery(event), done),
@@ -384,6 +397,7 @@ const weir__device_ops weir__cuda_ops = {
     .event_create = event_create,
     .event_destroy = event_destroy,
     .event_record = event_record,
+    .event_record_all = event_record_all,
     .event_query = event_query,
     .event_sync = event_sync,
     .device_sync = device_sync,

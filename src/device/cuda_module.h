@@ -53,6 +53,7 @@ typedef struct weir__cuda {
         WEIR__DRIVER_MAP(X)
 #undef X
     } driver;
+    CUresult (*record_all)(CUcontext, CUevent); /* null: the driver has none */
 } weir__cuda;
 
 /* What a failure of the call means: DEVICE_ERROR, but where memory is given or taken a

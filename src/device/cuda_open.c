@@ -9,8 +9,10 @@
 #include "device/cuda_module.h"
 #include "weir/version.h"
 
-/* Entry points are asked for as of this version of CUDA, which all of them have. */
+/* Entry points are asked for as of this version of CUDA, which all of them have, */
 #define DRIVER_VERSION 12000
+/* but for cuCtxRecordEvent. */
+#define RECORD_ALL_VERSION 12050
 
 static int major_of(int version)
 {
@@ -65,19 +67,29 @@ static weir_status check_ordinal(weir__cuda *self)
                            (int)self->ordinal, count);
 }
 
-static cudaError_t entry_point(const char *symbol, void **out)
+/* *out is null where the driver has no such function. */
+static cudaError_t entry_point(const char *symbol, unsigned version, void **out)
 {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     *out = NULL;
 #if CUDART_VERSION >= 12050
-    cudaError_t error = cudaGetDriverEntryPointByVersion(symbol, out, DRIVER_VERSION,
+    cudaError_t error = cudaGetDriverEntryPointByVersion(symbol, out, version,
                                                          cudaEnableDefault, &found);
 #else
+    (void)version; /* the runtime's own */
     cudaError_t error = cudaGetDriverEntryPoint(symbol, out, cudaEnableDefault, &found);
 #endif
-    if (error == cudaSuccess && (found != cudaDriverEntryPointSuccess || *out == NULL))
-        error = cudaErrorCallRequiresNewerDriver;
+    if (error != cudaSuccess || found != cudaDriverEntryPointSuccess)
+        *out = NULL;
     return error;
+}
+
+static weir_status find_record_all(weir__cuda *self)
+{
+    void *found;
+    cudaError_t error = entry_point("cuCtxRecordEvent", RECORD_ALL_VERSION, &found);
+    memcpy(&self->record_all, &found, sizeof found);
+    return weir__cuda_judge(self, WEIR__CUDA_WORK, error, "cuCtxRecordEvent");
 }
 
 static weir_status find_entry_points(weir__cuda *self)
@@ -92,14 +104,16 @@ static weir_status find_entry_points(weir__cuda *self)
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         void *found;
-        weir_status status = weir__cuda_judge(self, WEIR__CUDA_WORK,
-                                              entry_point(wanted[i].symbol, &found),
+        cudaError_t error = entry_point(wanted[i].symbol, DRIVER_VERSION, &found);
+        if (error == cudaSuccess && found == NULL)
+            error = cudaErrorCallRequiresNewerDriver;
+        weir_status status = weir__cuda_judge(self, WEIR__CUDA_WORK, error,
                                               wanted[i].symbol);
         if (status != WEIR_OK)
             return status;
         memcpy(wanted[i].where, &found, sizeof found); /* a function, which C forbids */
     }
-    return WEIR_OK;
+    return find_record_all(self);
 }
 
 static weir_status ask_attribute(weir__cuda *self, enum cudaDeviceAttr attribute,

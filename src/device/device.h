@@ -77,6 +77,10 @@ typedef struct weir__device_ops {
     weir_status (*event_create)(void *self, weir_event *out);
     weir_status (*event_destroy)(void *self, weir_event event);
     weir_status (*event_record)(void *self, weir_event event, weir_stream stream);
+    /* Behind everything put on any stream of the device so far, also on those that have
+     * ended, and on no stream itself. Spoils every capture that goes on, and is refused
+     * then (DEVICE_ERROR), as device_sync is. NOT_SUPPORTED: there is no such call. */
+    weir_status (*event_record_all)(void *self, weir_event event);
     weir_status (*event_query)(void *self, weir_event event, bool *done);
     weir_status (*event_sync)(void *self, weir_event event);
     weir_status (*device_sync)(void *self);
@@ -208,6 +212,7 @@ weir_status weir__event_create(weir_device *device, weir_event *out);
 weir_status weir__event_destroy(weir_device *device, weir_event event);
 weir_status weir__event_record(weir_device *device, weir_event event,
                                weir_stream stream);
+weir_status weir__event_record_all(weir_device *device, weir_event event);
 weir_status weir__event_query(weir_device *device, weir_event event, bool *done);
 weir_status weir__event_sync(weir_device *device, weir_event event);
 weir_status weir__device_sync(weir_device *device);

@@ -195,6 +195,7 @@ const weir__device_ops weir__emulated_ops = {
     .event_create = weir__emulated_event_create,
     .event_destroy = weir__emulated_event_destroy,
     .event_record = weir__emulated_event_record,
+    .event_record_all = weir__emulated_event_record_all,
     .event_query = weir__emulated_event_query,
     .event_sync = weir__emulated_event_sync,
     .device_sync = weir__emulated_device_sync,

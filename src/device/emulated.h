@@ -160,6 +160,7 @@ typedef struct weir__queue {
     size_t references;
     bool is_legacy;
     bool is_blocking;
+    bool is_behind_all;   /* what is put on it is behind all that is on others */
     bool is_detached;     /* its handle is gone: ends when empty */
 
     uint64_t put;         /* how many operations were put on it */
@@ -311,6 +312,7 @@ weir_status weir__emulated_event_create(void *device, weir_event *out);
 weir_status weir__emulated_event_destroy(void *device, weir_event event);
 weir_status weir__emulated_event_record(void *device, weir_event event,
                                         weir_stream stream);
+weir_status weir__emulated_event_record_all(void *device, weir_event event);
 weir_status weir__emulated_event_query(void *device, weir_event event, bool *done);
 weir_status weir__emulated_event_sync(void *device, weir_event event);
 weir_status weir__emulated_stream_wait_event(void *device, weir_stream stream,
@@ -519,6 +521,8 @@ struct weir__emulated {
     weir__blocks spans_out;        /* what these have handed out */
 
     weir__queue *legacy;
+    weir__queue *everything;       /* no stream: for events behind all of them; null
+                                      before the first */
     weir__queue *active;           /* first of a list: with work left */
     weir__queue *active_last;
     weir__own_stream *own_streams;

@@ -143,9 +143,12 @@ static weir_status record_locked(weir__emulated *self, weir__event *event,
     event->at = weir__queue_position(weir__queue_ref(queue));
     event->node = node;
     event->capture = branch != NULL ? branch->graph->number : 0;
-    if (self->ledger != NULL && branch == NULL)
-        event->learned = weir__ledger_record(self->ledger, weir__this_thread(),
-                                             queue->id);
+    if (self->ledger == NULL || branch != NULL)
+        return WEIR_OK;
+    uint64_t thread = weir__this_thread();
+    event->learned = queue->is_behind_all
+                         ? weir__ledger_record_all(self->ledger, thread, self)
+                         : weir__ledger_record(self->ledger, thread, queue->id);
     return WEIR_OK;
 }
 
@@ -160,6 +163,42 @@ weir_status weir__emulated_event_record(void *device, weir_event event,
         status = weir__stream_find(self, stream, &queue);
     if (status == WEIR_OK)
         status = record_locked(self, found, queue);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+/* The queue is no stream: nobody names it, waits for it, or captures it. Its work gives
+ * the event a position like any other, with all that there is in front of it. */
+static weir_status everything_find(weir__emulated *self, weir__queue **out)
+{
+    weir_status status = WEIR_OK;
+    if (self->everything == NULL)
+        status = weir__queue_make(self, false, false, &self->everything);
+    if (status != WEIR_OK)
+        return status;
+    self->everything->is_behind_all = true;
+    *out = self->everything;
+    return WEIR_OK;
+}
+
+static weir_status record_all_locked(weir__emulated *self, weir__event *event)
+{
+    weir__queue *queue;
+    weir_status status = weir__capture_forbid(self, NULL);
+    if (status == WEIR_OK)
+        status = everything_find(self, &queue);
+    if (status == WEIR_OK)
+        status = record_locked(self, event, queue);
+    return status;
+}
+
+weir_status weir__emulated_event_record_all(void *device, weir_event event)
+{
+    weir__emulated *self = device;
+    weir__event *found;
+    weir_status status = begin_on(self, WEIR__CALL_event_record_all, event, &found);
+    if (status == WEIR_OK)
+        status = record_all_locked(self, found);
     weir__mutex_unlock(&self->lock);
     return status;
 }

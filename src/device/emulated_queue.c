@@ -110,9 +110,16 @@ static void dependency_add(weir__queue *queue, weir__position *room, size_t *cou
     ++*count;
 }
 
+/* Whether work put by the rules of `queue` is behind all that `other` has. The legacy
+ * stream waits for the blocking ones. */
+static bool waits_for(const weir__queue *queue, const weir__queue *other)
+{
+    return other != queue &&
+           (queue->is_behind_all || (queue->is_legacy && other->is_blocking));
+}
+
 /* Counts what work put by the rules of `queue` now must wait for; keeps it, where there
- * is room. The legacy stream waits for all blocking ones that have work, and they for
- * it. */
+ * is room. Of streams that wait for the legacy one all are blocking. */
 static size_t dependencies_find(const weir__queue *queue, const weir__position *after,
                                 weir__position *room)
 {
@@ -125,9 +132,10 @@ static size_t dependencies_find(const weir__queue *queue, const weir__position *
     }
     if (queue->is_blocking && !queue->is_legacy && device->legacy->is_active)
         dependency_add(device->legacy, room, &count);
-    weir__queue *other = queue->is_legacy ? device->active : NULL;
+    bool has_rule = queue->is_legacy || queue->is_behind_all;
+    weir__queue *other = has_rule ? device->active : NULL;
     for (; other != NULL; other = other->next) {
-        if (other->is_blocking && other != queue)
+        if (waits_for(queue, other))
             dependency_add(other, room, &count);
     }
     return count;

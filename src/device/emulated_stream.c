@@ -167,9 +167,11 @@ void weir__streams_detach(weir__emulated *device)
         device->own_streams = own->next;
         own_stream_free(own);
     }
+    if (device->everything != NULL)
+        weir__queue_detach(device->everything);
     if (device->legacy != NULL)
         weir__queue_detach(device->legacy);
-    device->legacy = NULL;
+    device->everything = device->legacy = NULL;
 }
 
 /* ---- primitives ---- */

@@ -109,6 +109,11 @@ weir_status weir__event_record(weir_device *device, weir_event event,
     return CALL(device, event_record, event, weir__stream_of(stream));
 }
 
+weir_status weir__event_record_all(weir_device *device, weir_event event)
+{
+    return CALL(device, event_record_all, event);
+}
+
 weir_status weir__event_query(weir_device *device, weir_event event, bool *done)
 {
     return CALL(device, event_query, event, done);

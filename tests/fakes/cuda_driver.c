@@ -164,6 +164,24 @@ CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned flags)
     return fakes_end_driver(error);
 }
 
+/* ---- events ---- */
+
+#if CUDA_VERSION >= 12050 /* in which it is new */
+CUresult cuCtxRecordEvent(CUcontext handle, CUevent event)
+{
+    int error = fakes_begin(FAKES_cuCtxRecordEvent);
+    fakes_context *context = fakes_context_of(handle);
+    if (error == CUDA_SUCCESS && context == NULL)
+        error = CUDA_ERROR_INVALID_CONTEXT;
+    if (error == CUDA_SUCCESS)
+        error = atomic_load(&context->spoilt);
+    if (error == CUDA_SUCCESS)
+        error = fakes_error_of(context, context->ops->event_record_all(context->device,
+                                                                       event));
+    return fakes_end_driver(error);
+}
+#endif
+
 /* ---- handing them out ---- */
 
 typedef void entry(void);
@@ -171,16 +189,20 @@ typedef void entry(void);
 static const struct {
     const char *name;
     entry *function;
+    unsigned since; /* the version of CUDA; 0: older than what we are built with */
 } entries[] = {
-#define X(name) { #name, (entry *)(name) }
+#define X(name) { #name, (entry *)(name), 0 }
     X(cuDeviceGet), X(cuDeviceGetName), X(cuDeviceGetUuid), X(cuDeviceTotalMem),
     X(cuDevicePrimaryCtxRetain), X(cuDevicePrimaryCtxRelease), X(cuCtxPushCurrent),
     X(cuCtxPopCurrent), X(cuCtxGetCurrent), X(cuCtxSetCurrent),
     X(cuDeviceCanAccessPeer), X(cuCtxEnablePeerAccess),
+#if CUDA_VERSION >= 12050
+    { "cuCtxRecordEvent", (entry *)cuCtxRecordEvent, 12050 },
+#endif
 #undef X
 };
 
-static int entry_find(const char *symbol, void **out,
+static int entry_find(const char *symbol, unsigned version, void **out,
                       enum cudaDriverEntryPointQueryResult *result)
 {
     if (symbol == NULL || out == NULL)
@@ -188,7 +210,7 @@ static int entry_find(const char *symbol, void **out,
     *out = NULL;
     const char *missing = fakes_the_machine.missing;
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
-        if (strcmp(entries[i].name, symbol) == 0 &&
+        if (strcmp(entries[i].name, symbol) == 0 && entries[i].since <= version &&
             (missing == NULL || strcmp(missing, symbol) != 0))
             memcpy(out, &entries[i].function, sizeof *out);
     }
@@ -206,7 +228,7 @@ cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **out,
     if (error == cudaSuccess && flags > cudaEnablePerThreadDefaultStream)
         error = cudaErrorInvalidValue;
     if (error == cudaSuccess)
-        error = entry_find(symbol, out, result);
+        error = entry_find(symbol, CUDART_VERSION, out, result);
     return fakes_end(error);
 }
 
@@ -225,7 +247,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(
         return fakes_end(cudaSuccess);
     }
     if (error == cudaSuccess)
-        error = entry_find(symbol, out, result);
+        error = entry_find(symbol, version, out, result);
     return fakes_end(error);
 }
 #endif

@@ -24,7 +24,7 @@
     X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetUuid) X(cuDeviceTotalMem)     \
     X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                     \
     X(cuCtxPushCurrent) X(cuCtxGetCurrent) X(cuCtxSetCurrent)                    \
-    X(cuDeviceCanAccessPeer) X(cuCtxEnablePeerAccess)                            \
+    X(cuDeviceCanAccessPeer) X(cuCtxEnablePeerAccess) X(cuCtxRecordEvent)        \
     X(cudaDriverGetVersion) X(cudaRuntimeGetVersion) X(cudaGetDeviceCount)       \
     X(cudaGetDriverEntryPoint) X(cudaGetDriverEntryPointByVersion)               \
     X(cudaDeviceGetAttribute) X(cudaSetDevice) X(cudaGetDevice)                  \

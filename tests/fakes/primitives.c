@@ -216,6 +216,13 @@ static weir_status act_device_sync(scene *it)
     return weir__device_sync(it->device);
 }
 
+#if CUDA_VERSION >= 12050
+static weir_status act_event_record_all(scene *it)
+{
+    return weir__event_record_all(it->device, it->event);
+}
+#endif
+
 static weir_status act_copy(scene *it)
 {
     return weir__copy(it->device, it->stream, it->ptr, pages, sizeof pages);
@@ -361,6 +368,9 @@ const primitive primitives[PRIMITIVES] = {
     { "mempool_trim", NO_MEMORY, prepare_mempool, act_mempool_trim, end_mempool },
     { "mempool_get_state", NO_MEMORY, prepare_mempool, act_mempool_get_state,
       end_mempool },
+#if CUDA_VERSION >= 12050
+    { "event_record_all", AN_ERROR, prepare_event, act_event_record_all, end_event },
+#endif
     { "device_sync", AN_ERROR, prepare_work, act_device_sync, free_ptr },
 };
 

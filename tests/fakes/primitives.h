@@ -33,8 +33,13 @@ typedef struct primitive {
     void (*undo)(scene *it); /* may be null; also after a failure */
 } primitive;
 
-/* The last is device_sync, which may not be called while any stream is captured. */
-enum { PRIMITIVES = 33 };
+/* The last may not be called while any stream is captured: device_sync, and since CUDA
+ * 12.5 event_record_all. */
+#if CUDA_VERSION >= 12050
+enum { PRIMITIVES = 34, SAFE_PRIMITIVES = 32 };
+#else
+enum { PRIMITIVES = 33, SAFE_PRIMITIVES = 32 };
+#endif
 extern const primitive primitives[PRIMITIVES];
 
 /* A device of the stand-in's, stepped, without a ledger; close_emulated closes it. */
