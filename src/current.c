@@ -115,6 +115,8 @@ static bool adopt_locked(weir_device *device, weir_resource *made)
     self->own_is_held = true;
     for (weir_resource *it = made; it != NULL; it = it->upstream)
         self->own_references++;
+    WEIR_CHECK(self->own_references <= WEIR__CURRENT_OWN_REFERENCES_MAX,
+               "nobody counts on more");
     return true;
 }
 

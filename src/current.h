@@ -7,6 +7,9 @@
 #include "device/device.h"
 #include "weir/resource.h"
 
+/* Of a device's references its own resource, with what that stands on, has no more. */
+#define WEIR__CURRENT_OWN_REFERENCES_MAX 2
+
 /* With the device: in its beginning, and when no resource is left. */
 void weir__current_begin(weir_device *device);
 void weir__current_end(weir_device *device);

@@ -48,7 +48,7 @@ static weir_storage *storage_new(weir_device *device, weir__holder holder, size_
     return self;
 }
 
-static weir_memory_kind kind_of(weir_resource *mr)
+weir_memory_kind weir__memory_kind(weir_resource *mr)
 {
     weir_resource_properties it = { .struct_size = sizeof it };
     if (weir_resource_get_properties(mr, &it) != WEIR_OK)
@@ -64,7 +64,7 @@ static void set_block(weir_storage *self, weir_resource *mr, void *ptr, size_t b
                       size_t alignment)
 {
     self->is_block = true;
-    self->kind = kind_of(mr);
+    self->kind = weir__memory_kind(mr);
     self->resource = mr;
     self->ptr = ptr;
     self->bytes = bytes;
@@ -500,6 +500,10 @@ static void end_foreign_on(weir_storage *self, weir__holder holder)
 {
     if (self->deleter == NULL) {
         end_foreign(self, NULL);
+        return;
+    }
+    if (!self->ignores_stream && self->use_count == 0 && is_there(self, holder)) {
+        end_foreign(self, holder.stream);
         return;
     }
     note_last(self, holder);

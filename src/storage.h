@@ -58,6 +58,9 @@ typedef struct weir__holder {
 
 #define WEIR__HOLDER_NONE ((weir__holder){ WEIR__NO_STREAM, { 0, 0 } })
 
+/* Of what kind the blocks of `mr` are. */
+weir_memory_kind weir__memory_kind(weir_resource *mr);
+
 /* Storage with one holder, for a block that `mr` has out. */
 weir_status weir__storage_of_block(weir_resource *mr, void *ptr, size_t bytes,
                                    size_t alignment, weir__holder holder,

@@ -7,6 +7,7 @@
 #include "weir/capture.h"
 #include "weir/current.h"
 #include "weir/device.h"
+#include "weir/dlpack.h"
 #include "weir/emulated.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"

@@ -252,9 +252,21 @@ static void registry_remove(weir_device *device)
     *link = device->next;
 }
 
+/* Takes one off where that cannot be the last, nor leave the device with none but those
+ * of its own resource: then nobody has to know. */
+static bool unref_one_of_many(weir_device *device)
+{
+    size_t seen = atomic_load(&device->references);
+    while (seen > WEIR__CURRENT_OWN_REFERENCES_MAX + 1) {
+        if (atomic_compare_exchange_weak(&device->references, &seen, seen - 1))
+            return true;
+    }
+    return false;
+}
+
 void weir_device_unref(weir_device *device)
 {
-    if (device == NULL || weir__is_forked())
+    if (device == NULL || weir__is_forked() || unref_one_of_many(device))
         return;
     /* Under the lock, so that nobody opens what is on its way out. */
     weir__mutex_lock(&registry_lock);
@@ -269,6 +281,16 @@ void weir_device_unref(weir_device *device)
     if (before == 1)
         device_free(device);
     weir_resource_unref(own);
+}
+
+weir_device *weir__device_find(const char *name)
+{
+    weir__mutex_lock(&registry_lock);
+    weir_device *device = registry_find(name);
+    if (device != NULL)
+        (void)weir_device_ref(device);
+    weir__mutex_unlock(&registry_lock);
+    return device;
 }
 
 /* ---- questions ---- */

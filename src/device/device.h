@@ -247,6 +247,9 @@ weir_status weir__mempool_trim(weir_device *device, weir_mempool pool,
 weir_status weir__mempool_get_state(weir_device *device, weir_mempool pool,
                                     weir__mempool_state *out);
 
+/* The device that is open by that name, counted for the caller; null: none is. */
+weir_device *weir__device_find(const char *name);
+
 static inline weir_stream weir__stream_of(weir_stream stream)
 {
     return stream == NULL ? WEIR_STREAM_LEGACY : stream;
