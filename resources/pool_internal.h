@@ -177,9 +177,9 @@ static inline weir__heap_taken weir__pool_take_fit_locked(weir__pool *pool,
 {
     WEIR_ASSERT(weir__mutex_is_mine(&pool->lock), "handing out changes the heap");
     WEIR_CHECK(!pool->closing, "allocated after the last unref");
-    weir__heap_taken taken = weir__heap_take_best_for(
+    weir__heap_taken taken = weir__heap_take_best(
         &pool->heap, owner, (bytes + WEIR__HEAP_GRAIN - 1) & ~(WEIR__HEAP_GRAIN - 1),
-        to, weir__pool_out_tag(to, bytes, alignment));
+        weir__heap_home_for(to), weir__pool_out_tag(to, bytes, alignment), to->slot);
     if (WEIR_UNLIKELY(pool->has_dropped) && taken.block != NULL)
         weir__pool_learn_dropped_locked(pool);
     return taken;

@@ -142,7 +142,7 @@ void weir__pool_settle_to_locked(weir__pool *self, weir__block_list *list,
     WEIR_ASSERT(list->count == 0 || list->holder_tag != 0, "a list says whose it is");
     uint32_t id = list->head, i = 0;
     for (; i < list->count; i++) {
-        const weir__heap_block *block = weir__heap_block_of(heap, id);
+        weir__heap_block *block = weir__heap_block_of(heap, id);
         if (WEIR_UNLIKELY(weir__heap_low_tag(block) != list->holder_tag)) {
             weir__lost lost = { 0 };
             weir__lost_add(&lost, block, weir__heap_grains(block), list->count - i);
@@ -150,7 +150,7 @@ void weir__pool_settle_to_locked(weir__pool *self, weir__block_list *list,
             break;
         }
         uint32_t next = weir__link_of(block);
-        (void)weir__heap_release_to(heap, id, owner, number);
+        (void)weir__heap_release_to(heap, id, block, owner, number);
         id = next;
     }
     self->releases += i;

@@ -88,12 +88,14 @@ static void set_limbo(weir__heap *heap, uint32_t id, weir__heap_owner *owner,
 
 /* A FREE neighbour's record, out of its bin; its number counts. */
 static inline uint32_t take_along(weir__heap *heap, weir__heap_owner *owner,
-                                  const weir__heap_block *block, uint64_t *number)
+                                  const weir__heap_block *block, uint64_t *number,
+                                  weir__heap_free **out)
 {
     uint32_t id = weir__heap_link(block);
     weir__heap_free *record = weir__heap_free_at(heap, id);
     weir__heap_raise_to(number, record->number);
     weir__heap_bins_remove(heap, owner, id, record);
+    *out = record;
     return id;
 }
 
@@ -118,66 +120,63 @@ static inline uint32_t make_free(weir__heap *heap, uint32_t id, weir__heap_block
     if (WEIR_UNLIKELY(!has_record || !weir__heap_has_row(heap, owner, grains)))
         return set_returned(heap, id, owner, record, number);
 
+    weir__heap_free *its = NULL;
     weir__heap_raise_to(&owner->latest, number);
+    owner->free_bytes += (size_t)own << WEIR__HEAP_GRAIN_BITS;
     if (has_next) {
         if (record != 0)
             weir__heap_free_give_back(heap, record);
-        record = take_along(heap, owner, behind, &number);
+        record = take_along(heap, owner, behind, &number, &its);
         absorb(heap, id, block, next, behind);
-    }
-    if (has_front) {
-        if (record != 0)
-            weir__heap_free_give_back(heap, record);
-        record = take_along(heap, owner, front, &number);
-        absorb(heap, before, front, id, block);
-        id = before;
-    } else {
+        if (has_front)
+            weir__heap_owner_counts(heap, owner, -1);
+    } else if (!has_front) {
+        weir__heap_owner_counts(heap, owner, 1);
         if (record == 0)
             record = weir__heap_free_take(heap);
-        weir__heap_set_link(block, record);
-        weir__heap_set_tag(block, tag);
+        its = weir__heap_free_at(heap, record);
     }
-    weir__heap_free *its = weir__heap_free_at(heap, record);
-    if (!has_front) {
-        its->block = id;
-        its->key = weir__heap_key_of(owner, block);
+    if (has_front) { /* whose record needs no more than its size */
+        if (record != 0)
+            weir__heap_free_give_back(heap, record);
+        record = take_along(heap, owner, front, &number, &its);
+        absorb(heap, before, front, id, block);
+        its->number = number;
+        weir__heap_bins_insert(heap, owner, record, its, grains);
+        return before;
     }
+    weir__heap_set_link(block, record);
+    weir__heap_set_tag(block, tag);
+    its->block = id;
+    its->key = weir__heap_key_of(owner, block);
     its->number = number;
     weir__heap_bins_insert(heap, owner, record, its, grains);
-    weir__heap_owner_merges(heap, owner, (uint32_t)has_front + has_next, own);
     return id;
 }
 
-/* A HELD block. */
-static uint32_t release_held(weir__heap *heap, uint32_t id, weir__heap_owner *owner,
-                             uint64_t number)
+uint32_t weir__heap_release_to(weir__heap *heap, uint32_t id, weir__heap_block *block,
+                               weir__heap_owner *owner, uint64_t number)
 {
-    weir__heap_block *block = block_at(heap, id);
-    uint32_t record = weir__heap_link(block);
-    WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_HELD,
-               "only what is held or came back can be released");
-    if (record != 0 && weir__heap_free_at(heap, record)->more != 0) {
-        set_limbo(heap, id, owner, weir__heap_free_at(heap, record), number);
-        return id;
+    uint32_t record = 0;
+    if (WEIR_LIKELY(weir__heap_state_of(block) == WEIR__HEAP_CACHED)) {
+        weir__heap_untake(heap, block);
+    } else {
+        WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_HELD,
+                   "only what is held or came back can be released");
+        record = weir__heap_link(block);
+        if (record != 0 && weir__heap_free_at(heap, record)->more != 0) {
+            set_limbo(heap, id, owner, weir__heap_free_at(heap, record), number);
+            return id;
+        }
     }
     return make_free(heap, id, block, owner, record, number);
-}
-
-uint32_t weir__heap_release_to(weir__heap *heap, uint32_t id, weir__heap_owner *owner,
-                               uint64_t number)
-{
-    weir__heap_block *block = block_at(heap, id);
-    weir__heap_untake(heap, block);
-    return make_free(heap, id, block, owner, 0, number);
 }
 
 uint32_t weir__heap_release(weir__heap *heap, uint32_t id, weir__mark mark)
 {
     weir__heap_owner *owner = weir__heap_owner_take(heap, mark.clock);
     WEIR_CHECK(owner != NULL, "who releases has asked whether that can be");
-    return weir__heap_state_at(heap, id) == WEIR__HEAP_CACHED
-               ? weir__heap_release_to(heap, id, owner, mark.number)
-               : release_held(heap, id, owner, mark.number);
+    return weir__heap_release_to(heap, id, block_at(heap, id), owner, mark.number);
 }
 
 /* What a request leaves: it gives up records that it is promised for this. */
@@ -231,14 +230,15 @@ static void gather(weir__heap *heap, weir__heap_run run)
 }
 
 /* Leaves a block its first grains; returns a new one with the rest, and the tag and the
- * link that it is to have. */
+ * link that it is to have, at the same home. */
 static inline uint32_t split(weir__heap *heap, uint32_t id, weir__heap_block *block,
-                             uint32_t grains, uint32_t tag, uint32_t link)
+                             uint32_t home, uint32_t grains, uint32_t tag,
+                             uint32_t link)
 {
     uint32_t after = weir__heap_behind(block);
     weir__heap_block *its;
     uint32_t rest = weir__heap_record_take(
-        heap, weir__heap_home_beside(block, id),
+        heap, home,
         (weir__heap_setup){ .grain = weir__heap_grain(block) + grains,
                             .grains = weir__heap_grains(block) - grains,
                             .low = tag, .link = link, .before = id, .after = after },
@@ -250,66 +250,47 @@ static inline uint32_t split(weir__heap *heap, uint32_t id, weir__heap_block *bl
     return rest;
 }
 
-static inline void count_out(weir__heap *heap, uint32_t grains)
+static inline void count_out(weir__heap *heap, size_t bytes)
 {
-    heap->taken_bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
+    heap->taken_bytes += bytes;
     heap->taken_blocks++;
 }
 
-/* The best fit of an owner, whose tag and link are the caller's to set; or 0. */
-static inline uint32_t take_best(weir__heap *heap, weir__heap_owner *owner,
-                                 size_t bytes, weir__heap_block **out)
+/* Its record is in lines of another's: it is moved, before anybody is to have it. */
+static WEIR_COLD uint32_t bring_home(weir__heap *heap, uint32_t id, uint32_t home)
 {
-    if (WEIR_UNLIKELY(bytes > WEIR__CHUNK_MOST))
-        return 0;
+    weir__heap_set_tag(block_at(heap, id), WEIR__HEAP_OUT);
+    return weir__heap_move_far(heap, id, home);
+}
+
+weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
+                                      size_t bytes, uint32_t home, uint32_t tag,
+                                      uint32_t link)
+{
     const uint32_t grains = (uint32_t)grains_of(bytes);
-    uint32_t record = weir__heap_bins_take(heap, owner, grains);
+    weir__heap_free *its = NULL;
+    uint32_t record = weir__heap_bins_take(heap, owner, bytes, &its);
     if (WEIR_UNLIKELY(record == 0))
-        return 0;
-    weir__heap_free *its = weir__heap_free_at(heap, record);
+        return (weir__heap_taken){ NULL, 0 };
     uint32_t id = its->block, left = its->more - grains;
     weir__heap_block *block = block_at(heap, id);
+    const uint32_t at_home = weir__heap_home_beside(block, id);
     if (left == 0) {
         weir__heap_free_give_back(heap, record);
         weir__heap_owner_loses(heap, owner, grains);
     } else {
-        its->block = split(heap, id, block, grains, weir__heap_free_tag(owner->slot),
-                           record);
+        its->block = split(heap, id, block, at_home, grains,
+                           weir__heap_free_tag(owner->slot), record);
         its->key += grains;
         weir__heap_bins_insert(heap, owner, record, its, left);
-        owner->free_bytes -= (size_t)grains << WEIR__HEAP_GRAIN_BITS;
+        owner->free_bytes -= bytes;
     }
-    count_out(heap, grains);
-    *out = block;
-    return id;
-}
-
-uint32_t weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner, size_t bytes)
-{
-    weir__heap_block *block;
-    uint32_t id = take_best(heap, owner, bytes, &block);
-    if (id != 0) {
-        weir__heap_set_link(block, 0);
-        weir__heap_set_tag(block, WEIR__HEAP_OUT);
-    }
-    return id;
-}
-
-weir__heap_taken weir__heap_take_best_for(weir__heap *heap, weir__heap_owner *owner,
-                                          size_t bytes, const weir__heap_owner *to,
-                                          uint32_t tag)
-{
-    weir__heap_block *block;
-    uint32_t id = take_best(heap, owner, bytes, &block);
-    if (WEIR_UNLIKELY(id == 0))
-        return (weir__heap_taken){ NULL, 0 };
-    uint32_t home = weir__heap_home_for(to);
-    if (WEIR_UNLIKELY(weir__heap_home_beside(block, id) != home)) {
-        weir__heap_set_tag(block, WEIR__HEAP_OUT);
-        id = weir__heap_move_far(heap, id, home);
+    count_out(heap, bytes);
+    if (WEIR_UNLIKELY(home != at_home && home != WEIR__HEAP_HOMES)) {
+        id = bring_home(heap, id, home);
         block = block_at(heap, id);
     }
-    weir__heap_set_link(block, to->slot);
+    weir__heap_set_link(block, link);
     weir__heap_set_tag(block, tag);
     return (weir__heap_taken){ block, id };
 }
@@ -319,6 +300,7 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
 {
     uint32_t id = run.first, in_front = 0, left = 0;
     const uint32_t grains = (uint32_t)grains_of(bytes);
+    const uint32_t home = weir__heap_home_of(heap, id);
     weir__heap_block *block = block_at(heap, id);
     WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_HELD, "who hands out holds");
     gather(heap, run);
@@ -331,18 +313,19 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
 
     if (base != begin) {
         in_front = id;
-        id = split(heap, id, block, (uint32_t)grains_of(base - begin), WEIR__HEAP_HELD,
-                   0);
+        id = split(heap, id, block, home, (uint32_t)grains_of(base - begin),
+                   WEIR__HEAP_HELD, 0);
         block = block_at(heap, id);
     }
     if (end - base != bytes) {
-        left = split(heap, id, block, grains, WEIR__HEAP_HELD, weir__heap_link(block));
+        left = split(heap, id, block, home, grains, WEIR__HEAP_HELD,
+                     weir__heap_link(block));
         weir__heap_set_link(block, 0);
     } else {
         drop_record(heap, id);
     }
     weir__heap_set_tag(block, WEIR__HEAP_OUT);
-    count_out(heap, grains);
+    count_out(heap, bytes);
     if (in_front != 0)
         release_promised(heap, in_front, front);
     if (left != 0)

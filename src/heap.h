@@ -169,7 +169,11 @@ void weir__heap_close(weir__heap *heap);
  * and that there are some for what is released; what is RETURNED becomes FREE. False:
  * no host memory, and nothing that was free has changed. */
 bool weir__heap_promise(weir__heap *heap);
-void weir__heap_forget_promise(weir__heap *heap);
+static inline void weir__heap_forget_promise(weir__heap *heap)
+{
+    WEIR_CHECK(heap->promised > 0, "what was promised is forgotten");
+    heap->promised--;
+}
 
 static inline weir__heap_block *weir__heap_block_of(const weir__heap *heap, uint32_t id)
 {
@@ -307,23 +311,23 @@ void weir__heap_hold(weir__heap *heap, uint32_t block);
  * clock; or LIMBO, if it has more marks. Without a record for it: RETURNED. Returns
  * what it is part of now. weir__heap_can_release has said that it can be. */
 uint32_t weir__heap_release(weir__heap *heap, uint32_t block, weir__mark mark);
-/* The same of a CACHED block, behind mark `number` of the owner's clock. */
+/* The same, behind mark `number` of an owner's clock; `record` is the block's. */
 uint32_t weir__heap_release_to(weir__heap *heap, uint32_t block,
-                               weir__heap_owner *owner, uint64_t number);
+                               weir__heap_block *record, weir__heap_owner *owner,
+                               uint64_t number);
 
-/* Hands out the best fit of an owner for `bytes` bytes, as weir__heap_best,
- * weir__heap_hold and weir__heap_hand_out would; what is left keeps its mark. Needs the
- * promise. 0: there is none. */
-uint32_t weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner, size_t bytes);
-/* The same for a request on the stream of `to`: moves the record home, and sets its
- * link and tag. Null: there is none. */
+/* Hands out the best fit of an owner for `bytes` bytes (a multiple of the grain), as
+ * weir__heap_best, weir__heap_hold and weir__heap_hand_out would; what is left keeps
+ * its mark. Its record is moved to `home`, as by weir__heap_move_home, or with
+ * WEIR__HEAP_HOMES stays where it is; and has the tag and the link. Needs the promise.
+ * Null: there is none. */
 typedef struct weir__heap_taken {
     weir__heap_block *block;
     uint32_t id;
 } weir__heap_taken;
-weir__heap_taken weir__heap_take_best_for(weir__heap *heap, weir__heap_owner *owner,
-                                          size_t bytes, const weir__heap_owner *to,
-                                          uint32_t tag);
+weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
+                                      size_t bytes, uint32_t home, uint32_t tag,
+                                      uint32_t link);
 
 /* Cuts `bytes` bytes at a multiple of `alignment` out of a run of HELD blocks, as
  * low as they fit. What is left in front and behind becomes FREE behind its mark, whose

@@ -12,10 +12,16 @@
 
 #include "internal.h"
 
-static inline bool comes_before(const weir__heap_free *record, uint32_t grains,
-                                uint64_t key)
+/* A bin of one size is in the order of keys. */
+static inline bool is_exact(uint32_t grains)
 {
-    if (WEIR_LIKELY(record->more == grains)) /* in a bin of one size */
+    return grains <= 1u << WEIR__EXACT_BITS;
+}
+
+static inline bool comes_before(const weir__heap_free *record, uint32_t grains,
+                                uint64_t key, bool exact)
+{
+    if (exact || record->more == grains)
         return record->key < key;
     return record->more < grains;
 }
@@ -28,9 +34,9 @@ static inline uint32_t priority_of(uint32_t id)
 
 /* Where the search goes on: this side of the record, or behind it. */
 static inline uint32_t *step_from(weir__heap_free *record, uint32_t grains,
-                                  uint64_t key)
+                                  uint64_t key, bool exact)
 {
-    return &record->below[comes_before(record, grains, key)];
+    return &record->below[comes_before(record, grains, key, exact)];
 }
 
 static inline bool has_bin(const weir__heap_owner *owner, weir__heap_bin bin)
@@ -46,7 +52,7 @@ static uint32_t tree_from(const weir__heap *heap, uint32_t root, uint32_t grains
     uint32_t found = 0;
     for (uint32_t at = root; at != 0;) {
         const weir__heap_free *record = weir__heap_free_at(heap, at);
-        bool is_before = comes_before(record, grains, key);
+        bool is_before = comes_before(record, grains, key, false);
         found = is_before ? found : at;
         at = record->below[is_before];
     }
@@ -102,19 +108,19 @@ size_t weir__heap_rows_bytes(const weir__heap *heap)
 
 /* Puts a record where its priority wants it; what stood there is split by the key into
  * what goes left and what goes right. */
-void weir__heap_tree_insert(const weir__heap *heap, uint32_t *link, uint32_t id,
-                            weir__heap_free *record)
+static inline void insert(const weir__heap *heap, uint32_t *link, uint32_t id,
+                          weir__heap_free *record, bool exact)
 {
     uint32_t grains = record->more, priority = priority_of(id), rest;
     uint64_t key = record->key;
     while ((rest = *link) != 0 && priority_of(rest) >= priority)
-        link = step_from(weir__heap_free_at(heap, rest), grains, key);
+        link = step_from(weir__heap_free_at(heap, rest), grains, key, exact);
 
     uint32_t *left = &record->below[0], *right = &record->below[1];
     *link = id;
     while (rest != 0) {
         weir__heap_free *its = weir__heap_free_at(heap, rest);
-        if (comes_before(its, grains, key)) {
+        if (comes_before(its, grains, key, exact)) {
             *left = rest;
             left = &its->below[1];
             rest = *left;
@@ -125,6 +131,15 @@ void weir__heap_tree_insert(const weir__heap *heap, uint32_t *link, uint32_t id,
         }
     }
     *left = *right = 0;
+}
+
+void weir__heap_tree_insert(const weir__heap *heap, uint32_t *root, uint32_t id,
+                            weir__heap_free *record)
+{
+    if (WEIR_LIKELY(is_exact(record->more)))
+        insert(heap, root, id, record, true);
+    else
+        insert(heap, root, id, record, false);
 }
 
 /* Two subtrees, all of the first before all of the second, become one. */
@@ -145,13 +160,25 @@ static inline void zip(const weir__heap *heap, uint32_t *link, uint32_t left,
     *link = left != 0 ? left : right;
 }
 
-void weir__heap_tree_remove(const weir__heap *heap, uint32_t *link, uint32_t id,
-                            weir__heap_free *record)
+/* The link to a record. */
+static inline uint32_t *link_to(const weir__heap *heap, uint32_t *link, uint32_t id,
+                                const weir__heap_free *record, bool exact)
 {
+    uint32_t grains = record->more;
+    uint64_t key = record->key;
     for (uint32_t at; (at = *link) != id;) {
         WEIR_CHECK(at != 0, "a free block is in its bin");
-        link = step_from(weir__heap_free_at(heap, at), record->more, record->key);
+        link = step_from(weir__heap_free_at(heap, at), grains, key, exact);
     }
+    return link;
+}
+
+void weir__heap_tree_remove(const weir__heap *heap, uint32_t *root, uint32_t id,
+                            weir__heap_free *record)
+{
+    uint32_t *link = WEIR_LIKELY(is_exact(record->more))
+                         ? link_to(heap, root, id, record, true)
+                         : link_to(heap, root, id, record, false);
     if (record->below[0] != 0 && record->below[1] != 0)
         zip(heap, link, record->below[0], record->below[1]);
     else
@@ -194,8 +221,11 @@ static uint32_t first_from(const weir__heap *heap, const weir__heap_owner *owner
 }
 
 uint32_t weir__heap_bins_take_near(weir__heap *heap, weir__heap_owner *owner,
-                                   uint32_t grains)
+                                   size_t bytes)
 {
+    if (bytes > WEIR__CHUNK_MOST)
+        return 0;
+    uint32_t grains = (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS);
     uint32_t id = first_from(heap, owner, grains, weir__heap_key_from(owner));
     if (id != 0)
         weir__heap_bins_remove(heap, owner, id, weir__heap_free_at(heap, id));

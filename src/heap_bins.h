@@ -16,7 +16,7 @@ void weir__heap_tree_remove(const weir__heap *heap, uint32_t *root, uint32_t id,
 /* Takes out the record of the best fit for what has a bin with other sizes; or gives
  * 0. */
 WEIR_COLD uint32_t weir__heap_bins_take_near(weir__heap *heap, weir__heap_owner *owner,
-                                             uint32_t grains);
+                                             size_t bytes);
 
 /* ---- rows ---- */
 
@@ -118,13 +118,19 @@ static inline void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *ow
     weir__heap_bin_is_empty(heap, owner, row, bin);
 }
 
-/* Takes out the record of the best fit, where alignment does not matter; or gives 0. */
+/* Takes out the record of the best fit, where alignment does not matter; or gives 0,
+ * and *out is not set. */
 static inline uint32_t weir__heap_bins_take(weir__heap *heap, weir__heap_owner *owner,
-                                            uint32_t grains)
+                                            size_t bytes, weir__heap_free **out)
 {
-    if (WEIR_UNLIKELY(grains > 1u << WEIR__EXACT_BITS))
-        return weir__heap_bins_take_near(heap, owner, grains);
-    weir__heap_bin bin = weir__heap_bin_of(grains);
+    const size_t exact = (size_t)1 << (WEIR__EXACT_BITS + WEIR__HEAP_GRAIN_BITS);
+    if (WEIR_UNLIKELY(bytes > exact)) {
+        uint32_t id = weir__heap_bins_take_near(heap, owner, bytes);
+        if (id != 0)
+            *out = weir__heap_free_at(heap, id);
+        return id;
+    }
+    weir__heap_bin bin = weir__heap_bin_of((uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS));
     weir__heap_row *row = owner->rows[bin.row];
     uint64_t bits = row != NULL ? row->bits & (~UINT64_C(0) << bin.bit) : 0;
     if (bits == 0) {
@@ -144,6 +150,7 @@ static inline uint32_t weir__heap_bins_take(weir__heap *heap, weir__heap_owner *
     *link = record->below[1];
     if (*root == 0)
         weir__heap_bin_is_empty(heap, owner, row, bin);
+    *out = record;
     return id;
 }
 

@@ -220,41 +220,25 @@ static inline weir__heap_owner *weir__heap_owner_take(weir__heap *heap, uint64_t
                                         : weir__heap_owner_meet(heap, clock);
 }
 size_t weir__heap_owner_bytes(const weir__heap *heap);
-/* Keeps count of what an owner has in the bins. */
-static inline void weir__heap_owner_gains(weir__heap *heap, weir__heap_owner *owner,
-                                          uint32_t grains)
+/* Keeps count of what an owner has in the bins: `more` blocks, 1 or -1. */
+static inline void weir__heap_owner_counts(weir__heap *heap, weir__heap_owner *owner,
+                                           int more)
 {
-    if (WEIR_UNLIKELY(owner->free_blocks++ == 0)) {
-        heap->owning[owner->slot / 64] |= UINT64_C(1) << owner->slot % 64;
-        heap->owning_count++;
+    bool had = owner->free_blocks != 0;
+    owner->free_blocks += (size_t)more;
+    heap->free_blocks += (size_t)more;
+    bool has = owner->free_blocks != 0;
+    if (WEIR_UNLIKELY(had != has)) {
+        heap->owning[owner->slot / 64] ^= UINT64_C(1) << owner->slot % 64;
+        heap->owning_count += has ? 1 : SIZE_MAX;
     }
-    owner->free_bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
-    heap->free_blocks++;
 }
 
 static inline void weir__heap_owner_loses(weir__heap *heap, weir__heap_owner *owner,
                                           uint32_t grains)
 {
-    if (WEIR_UNLIKELY(--owner->free_blocks == 0)) {
-        heap->owning[owner->slot / 64] &= ~(UINT64_C(1) << owner->slot % 64);
-        heap->owning_count--;
-    }
+    weir__heap_owner_counts(heap, owner, -1);
     owner->free_bytes -= (size_t)grains << WEIR__HEAP_GRAIN_BITS;
-    heap->free_blocks--;
-}
-
-/* A block of so many grains has become part of the bins, together with `merged` that
- * were there. */
-static inline void weir__heap_owner_merges(weir__heap *heap, weir__heap_owner *owner,
-                                           uint32_t merged, uint32_t grains)
-{
-    if (merged == 0) {
-        weir__heap_owner_gains(heap, owner, grains);
-        return;
-    }
-    owner->free_blocks -= merged - 1;
-    heap->free_blocks -= merged - 1;
-    owner->free_bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
 }
 
 /* ---- heap_map.c ---- */

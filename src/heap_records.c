@@ -196,23 +196,22 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* How many free records there should be once one more request is promised its own. */
-static size_t free_records_wanted(const weir__heap *heap)
+/* How many free records there should be once one more request is promised its own, of
+ * which so many are for what is RETURNED. */
+static inline size_t free_records_wanted(const weir__heap *heap, size_t returned)
 {
     size_t reserve =
         larger(heap->taken_blocks / WEIR__RESERVE_SHARE, WEIR__RESERVE_LEAST);
-    return ((size_t)heap->promised + 1) * WEIR__HEAP_PROMISE_FREE + reserve +
-           heap->returned_blocks;
+    return ((size_t)heap->promised + 1) * WEIR__HEAP_PROMISE_FREE + reserve + returned;
 }
 
 /* The same of rows. An owner has each no more than once: the reserve is enough for all
  * that goes to one. */
-static size_t rows_wanted(const weir__heap *heap)
+static inline size_t rows_wanted(const weir__heap *heap, size_t returned)
 {
     size_t reserve =
         larger(smaller(heap->taken_blocks, WEIR__BIN_ROWS), WEIR__RESERVE_LEAST);
-    size_t returned = heap->returned_blocks;
-    if (WEIR_UNLIKELY(returned != 0))
+    if (returned != 0)
         returned = smaller(returned, (size_t)WEIR__BIN_ROWS * heap->owner_count);
     return ((size_t)heap->promised + 1) * WEIR__HEAP_PROMISE_FREE + reserve + returned;
 }
@@ -224,44 +223,41 @@ static inline bool is_stocked(const weir__heap *heap)
            heap->owner_spare_count >= WEIR__OWNERS_SPARE &&
            heap->spare_count >= (heap->promised + 1) * WEIR__HEAP_PROMISE &&
            (has_fresh(heap) || heap->spare_count >= heap->taken_blocks / 8) &&
-           heap->free_spare_count >= free_records_wanted(heap) &&
-           heap->row_spare_count >= rows_wanted(heap);
+           heap->free_spare_count >= free_records_wanted(heap, 0) &&
+           heap->row_spare_count >= rows_wanted(heap, 0);
 }
 
-static WEIR_COLD bool stock(weir__heap *heap)
+/* Promises after it has seen to all of that. */
+static WEIR_COLD bool stock_and_promise(weir__heap *heap)
 {
     while (heap->spare_count < (heap->promised + 1) * WEIR__HEAP_PROMISE) {
         if (!slab_make(heap))
             return false;
     }
     stock_homes(heap);
-    while (heap->free_spare_count < free_records_wanted(heap)) {
+    const size_t returned = heap->returned_blocks;
+    while (heap->free_spare_count < free_records_wanted(heap, returned)) {
         if (!free_slab_make(heap))
             return false;
     }
-    if (!weir__heap_rows_stock(heap, rows_wanted(heap)))
+    if (!weir__heap_rows_stock(heap, rows_wanted(heap, returned)))
         return false;
     if (heap->owner_spare_count < WEIR__OWNERS_SPARE && !weir__heap_owners_stock(heap))
         return false;
     if (heap->wants_table)
         weir__heap_map_stock(heap);
+    heap->promised++;
+    weir__heap_settle(heap);
     return true;
 }
 
 bool weir__heap_promise(weir__heap *heap)
 {
-    if (WEIR_UNLIKELY(!is_stocked(heap)) && !stock(heap))
-        return false;
-    heap->promised++;
-    if (WEIR_UNLIKELY(heap->returned != 0))
-        weir__heap_settle(heap);
-    return true;
-}
-
-void weir__heap_forget_promise(weir__heap *heap)
-{
-    WEIR_CHECK(heap->promised > 0, "what was promised is forgotten");
-    heap->promised--;
+    if (WEIR_LIKELY(is_stocked(heap))) {
+        heap->promised++;
+        return true;
+    }
+    return stock_and_promise(heap);
 }
 
 /* ---- beginning and end ---- */

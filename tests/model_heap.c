@@ -237,6 +237,20 @@ static void must_be_out(model *m, uint32_t id, uintptr_t base, size_t bytes)
     model_at(m, base)->mark.clock = owner->clock;
 }
 
+/* Its record stays where it is, or comes home at once. */
+static uint32_t take_at_once(model *m, weir__heap_owner *owner, size_t bytes,
+                             uint32_t best)
+{
+    uint32_t home = model_below(m, 2) == 0 ? WEIR__HEAP_HOMES
+                                           : weir__heap_home_for(owner);
+    weir__heap_taken taken = weir__heap_take_best(&m->heap, owner, bytes, home,
+                                                  WEIR__HEAP_OUT, owner->slot);
+    must((taken.block == NULL) == (best == 0));
+    must(best == 0 || taken.block == weir__heap_block_of(&m->heap, taken.id));
+    must(home != WEIR__HEAP_HOMES || taken.id == best);
+    return taken.id;
+}
+
 static void do_allocate(model *m)
 {
     uint64_t clock = model_below(m, m->clocks);
@@ -248,7 +262,8 @@ static void do_allocate(model *m)
     bool at_once = alignment <= GRAIN && model_below(m, 2) == 0;
     must((want == NULL) == (got == 0));
     if (want == NULL) {
-        must(!at_once || weir__heap_take_best(&m->heap, owner, bytes) == 0);
+        if (at_once)
+            (void)take_at_once(m, owner, bytes, 0);
         weir__heap_forget_promise(&m->heap);
         return;
     }
@@ -264,7 +279,7 @@ static void do_allocate(model *m)
     uintptr_t base = model_hand_out(run, bytes, alignment, mark, mark);
 
     if (at_once) {
-        must(weir__heap_take_best(&m->heap, owner, bytes) == got);
+        got = take_at_once(m, owner, bytes, got);
     } else {
         weir__heap_hold(&m->heap, got);
         got = weir__heap_hand_out(&m->heap, (weir__heap_run){ got, got }, bytes,

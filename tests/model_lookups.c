@@ -111,12 +111,14 @@ static void take_block(size_t grains, bool moves)
     weir__heap *heap = now.heap;
     must(weir__heap_promise(heap));
     weir__heap_owner *owner = weir__heap_owner_at(heap, WEIR__OWNER_DONE);
-    uint32_t id = weir__heap_take_best(heap, owner, grains * GRAIN);
     weir__heap_owner *other = weir__heap_owner_find(heap, some_clock);
+    uint32_t home = moves && other != NULL ? weir__heap_home_for(other)
+                                           : WEIR__HEAP_HOMES;
+    uint32_t id = weir__heap_take_best(heap, owner, grains * GRAIN, home,
+                                       WEIR__HEAP_OUT, 0).id;
     if (id == 0 && other != NULL)
-        id = weir__heap_take_best(heap, other, grains * GRAIN);
-    if (id != 0 && moves && other != NULL)
-        id = weir__heap_move_home(heap, id, other);
+        id = weir__heap_take_best(heap, other, grains * GRAIN, home, WEIR__HEAP_OUT,
+                                  0).id;
     weir__heap_forget_promise(heap);
     if (id == 0)
         return;

@@ -140,7 +140,8 @@ static void heap_keeps_the_rows_that_it_promised(void **state)
     weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
     for (uint32_t i = 0; i < BLOCKS; i++) {
         must(weir__heap_promise(&heap));
-        out[i] = weir__heap_take_best(&heap, done, GRAIN);
+        out[i] = weir__heap_take_best(&heap, done, GRAIN, WEIR__HEAP_HOMES,
+                                      WEIR__HEAP_OUT, 0).id;
         weir__heap_forget_promise(&heap);
         weir__heap_owner *owner = weir__heap_owner_get(&heap, i + 1, NULL);
         must(owner != NULL);
@@ -155,7 +156,8 @@ static void heap_keeps_the_rows_that_it_promised(void **state)
     }
     must(weir__heap_promise(&heap));
     for (uint32_t i = 0; i < BLOCKS; i += 2)
-        out[i] = weir__heap_take_best(&heap, done, GRAIN);
+        out[i] = weir__heap_take_best(&heap, done, GRAIN, WEIR__HEAP_HOMES,
+                                      WEIR__HEAP_OUT, 0).id;
     for (uint32_t i = 0; i < BLOCKS; i += 2) {
         come_back(&heap, out[i]);
         weir__heap_release(&heap, out[i], (weir__mark){ i + 1, 1 });
