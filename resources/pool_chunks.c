@@ -116,9 +116,8 @@ static uint64_t fresh_clock(const weir__request *request)
     return is_own ? request->clock : 0;
 }
 
-static weir__mark fresh_mark(const weir__request *request)
+static weir__mark fresh_mark(const weir__request *request, uint64_t clock)
 {
-    uint64_t clock = fresh_clock(request);
     return clock == 0 ? WEIR__MARK_DONE
                       : weir__order_mark_here(request->pool->order, clock);
 }
@@ -141,7 +140,7 @@ static weir_status draw(weir__request *request, size_t bytes, uint32_t *out)
         weir__host_free(chunk);
         return status;
     }
-    weir__mark mark = fresh_mark(request);
+    weir__mark mark = fresh_mark(request, fresh_clock(request));
     uintptr_t base = grains_up((uintptr_t)chunk->ptr);
 
     weir__mutex_lock(&self->lock);
@@ -201,11 +200,10 @@ weir_status weir__pool_draw_initial(weir__request *request, uint32_t *out)
 
 /* The free end of `chunk`, HELD, if it is of the clock that the new bytes will be
  * of: they will be one. Else 0. */
-static uint32_t hold_end_locked(const weir__request *request, const weir__chunk *chunk)
-    WEIR_REQUIRES(request->pool->lock)
+static uint32_t hold_end_locked(const weir__request *request, const weir__chunk *chunk,
+                                uint64_t clock) WEIR_REQUIRES(request->pool->lock)
 {
     weir__heap *heap = &request->pool->heap;
-    uint64_t clock = fresh_clock(request);
     uint32_t end = weir__heap_last(heap, chunk);
     if (weir__heap_state_at(heap, end) != WEIR__HEAP_FREE ||
         weir__heap_mark(heap, end).clock != clock)
@@ -238,16 +236,17 @@ static weir_status extend(weir__request *request, uint32_t *out)
 {
     weir__pool *self = request->pool;
     weir__heap *heap = &self->heap;
+    uint64_t clock = fresh_clock(request); /* once: another stream may come meanwhile */
     weir__mutex_lock(&self->lock);
     weir__chunk *chunk = heap->newest;
-    uint32_t end = chunk != NULL ? hold_end_locked(request, chunk) : 0;
+    uint32_t end = chunk != NULL ? hold_end_locked(request, chunk, clock) : 0;
     size_t end_bytes = end != 0 ? weir__heap_bytes(weir__heap_block_of(heap, end)) : 0;
     weir__mutex_unlock(&self->lock);
     if (chunk == NULL)
         return WEIR_OK;
 
-    /* The end alone has no room, or it would have been taken. Aligned as far as a fresh
-     * chunk would be, which the end of this one may not be. */
+    /* The end alone may have room by now. Aligned as far as a fresh chunk would be,
+     * which the end of this one may not be. */
     size_t needed = request->bytes + (request->alignment - WEIR__HEAP_GRAIN);
     size_t got = least(end_bytes, needed - WEIR__HEAP_GRAIN);
     size_t added = round_to_growth(self, needed - got);
@@ -256,7 +255,7 @@ static weir_status extend(weir__request *request, uint32_t *out)
         added = needed - got;
         status = extend_upstream(request, chunk, added);
     }
-    weir__mark mark = status == WEIR_OK ? fresh_mark(request) : WEIR__MARK_DONE;
+    weir__mark mark = status == WEIR_OK ? fresh_mark(request, clock) : WEIR__MARK_DONE;
 
     weir__mutex_lock(&self->lock);
     if (status == WEIR_OK) {
