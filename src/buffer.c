@@ -99,7 +99,8 @@ weir_status weir__buffer_draw(weir_resource *mr, size_t bytes, size_t alignment,
 {
     void *ptr;
     weir_storage *storage;
-    weir_status status = weir_allocate(mr, holder.stream, bytes, alignment, &ptr);
+    weir_status status = weir__pending_allocate(mr, holder.stream, bytes, alignment,
+                                                &ptr);
     if (status != WEIR_OK)
         return status;
     status = weir__storage_of_block(mr, ptr, bytes, alignment, holder, &storage);

@@ -2,6 +2,7 @@
  * moves bytes to a block of their own. */
 #include "buffer_internal.h"
 #include "internal.h"
+#include "pending.h"
 #include "weir/resource_ops.h"
 
 /* ---- checks ---- */
@@ -78,7 +79,8 @@ static weir_status copy_to_new(const weir_buffer *from, weir_resource *mr,
                                size_t capacity, size_t alignment, weir__holder holder,
                                void **out)
 {
-    weir_status status = weir_allocate(mr, holder.stream, capacity, alignment, out);
+    weir_status status = weir__pending_allocate(mr, holder.stream, capacity, alignment,
+                                                out);
     if (status != WEIR_OK)
         return status;
     size_t bytes = from->size < capacity ? from->size : capacity;

@@ -1,8 +1,14 @@
 /* pending.c - see pending.h.
  *
  * Of those deferred each call looks after a few, oldest first, and asks the device
- * about their uses; who is not done yet goes to the end. What is in limbo waits for a
- * point behind all work of the device: nobody takes one before memory is wanted. */
+ * about their uses; who is not done yet goes to the end.
+ *
+ * What is in limbo carries a mark of what is set aside, and so is done with a point
+ * behind all work of the device that was taken later (weir__order_all_point). Nobody
+ * takes one before memory is wanted: when limbo is above its bound, or an allocation
+ * finds nothing. While the oldest is behind one that is not done, there is no other.
+ * Where the device has no such points, it takes a wait, and only the second reason is
+ * good enough for that. */
 #include "pending.h"
 
 #include "internal.h"
@@ -19,7 +25,9 @@ typedef struct list {
 struct weir__pending {
     weir__mutex lock;
     list deferred, limbo;
-    _Atomic size_t deferred_count; /* that of the list, to be read without the lock */
+    uint64_t point;          /* number of the last point that was taken */
+    bool has_no_points;      /* the device has none */
+    _Atomic bool is_wanted;  /* a look has something to do; read without the lock */
 };
 
 weir_status weir__pending_create(weir__pending **out)
@@ -70,21 +78,49 @@ static weir_storage *list_pop(list *from)
     return storage;
 }
 
+/* Where it was popped. */
+static void list_put_back(list *to, weir_storage *storage)
+{
+    storage->next = to->first;
+    to->first = storage;
+    if (to->last == NULL)
+        to->last = storage;
+    to->count++;
+    to->bytes += storage->bytes;
+}
+
+static bool is_above_bound(const weir__pending *self)
+{
+    return self->limbo.bytes > LIMBO_BOUND && !self->has_no_points;
+}
+
+/* After each change. */
+static void unlock(weir__pending *self)
+{
+    self->is_wanted = self->deferred.count > 0 || is_above_bound(self);
+    weir__mutex_unlock(&self->lock);
+}
+
 static void push(weir__pending *self, list *to, weir_storage *storage)
 {
     weir__mutex_lock(&self->lock);
     list_push(to, storage);
-    self->deferred_count = self->deferred.count;
-    weir__mutex_unlock(&self->lock);
+    unlock(self);
 }
 
 static weir_storage *pop(weir__pending *self, list *from)
 {
     weir__mutex_lock(&self->lock);
     weir_storage *storage = list_pop(from);
-    self->deferred_count = self->deferred.count;
-    weir__mutex_unlock(&self->lock);
+    unlock(self);
     return storage;
+}
+
+static void put_back(weir__pending *self, list *to, weir_storage *storage)
+{
+    weir__mutex_lock(&self->lock);
+    list_put_back(to, storage);
+    unlock(self);
 }
 
 /* All of `from`, for the caller alone. */
@@ -93,8 +129,7 @@ static list take_all(weir__pending *self, list *from)
     weir__mutex_lock(&self->lock);
     list all = *from;
     *from = (list){ NULL, NULL, 0, 0 };
-    self->deferred_count = self->deferred.count;
-    weir__mutex_unlock(&self->lock);
+    unlock(self);
     return all;
 }
 
@@ -107,7 +142,101 @@ void weir__pending_defer(weir_storage *storage)
 void weir__pending_to_limbo(weir_storage *storage)
 {
     weir__pending *self = storage->device->pending;
+    storage->aside = weir__order_mark_here(storage->device->order, 0).number;
     push(self, &self->limbo, storage);
+}
+
+/* ---- limbo ---- */
+
+static bool is_done(weir_device *device, const weir_storage *storage)
+{
+    weir__mark mark = { WEIR__CLOCK_ASIDE, storage->aside };
+    return weir__order_is_done(device->order, 0, mark) || weir__device_is_lost(device);
+}
+
+/* Gives back what is done of limbo, oldest first; whether there was any. */
+static bool limbo_end_done(weir_device *device)
+{
+    weir__pending *self = device->pending;
+    bool any = false;
+    for (weir_storage *storage; (storage = pop(self, &self->limbo)) != NULL;) {
+        if (!is_done(device, storage)) {
+            put_back(self, &self->limbo, storage);
+            break;
+        }
+        (void)weir__storage_end(storage, true);
+        any = true;
+    }
+    return any;
+}
+
+/* Sees to it that the oldest in limbo is behind a point, and then all are. */
+static bool limbo_take_point(weir_device *device)
+{
+    weir__pending *self = device->pending;
+    weir__mutex_lock(&self->lock);
+    const weir_storage *oldest = self->limbo.first;
+    bool has_one = oldest == NULL || oldest->aside <= self->point;
+    weir__mutex_unlock(&self->lock);
+    if (has_one)
+        return true;
+    weir__mark point;
+    weir_status status = weir__order_all_point(device->order, &point);
+    weir__mutex_lock(&self->lock);
+    if (status == WEIR_OK && self->point < point.number)
+        self->point = point.number;
+    if (status == WEIR_NOT_SUPPORTED)
+        self->has_no_points = true;
+    unlock(self);
+    return status == WEIR_OK;
+}
+
+/* Without a wait. */
+static bool limbo_end_some(weir_device *device)
+{
+    bool any = limbo_end_done(device);
+    return (limbo_take_point(device) && limbo_end_done(device)) || any;
+}
+
+/* With one, for all that is there now. */
+static void limbo_end_sync(weir_device *device)
+{
+    weir__pending *self = device->pending;
+    weir__mutex_lock(&self->lock);
+    const weir_storage *newest = self->limbo.last;
+    weir__mark mark = { WEIR__CLOCK_ASIDE, newest != NULL ? newest->aside : 0 };
+    weir__mutex_unlock(&self->lock);
+    if (newest != NULL && weir__order_sync(device->order, mark) == WEIR_OK)
+        (void)limbo_end_done(device);
+}
+
+static bool has_limbo(weir__pending *self)
+{
+    weir__mutex_lock(&self->lock);
+    bool has = self->limbo.count > 0;
+    weir__mutex_unlock(&self->lock);
+    return has;
+}
+
+static bool is_short(weir_status status)
+{
+    return status == WEIR_OUT_OF_MEMORY || status == WEIR_LIMIT_REACHED;
+}
+
+weir_status weir__pending_allocate(weir_resource *mr, weir_stream stream, size_t bytes,
+                                   size_t alignment, void **out)
+{
+    weir_device *device = weir_resource_device(mr);
+    weir_status status = weir_allocate(mr, stream, bytes, alignment, out);
+    if (WEIR_LIKELY(!is_short(status)) || !has_limbo(device->pending))
+        return status;
+    (void)weir__order_stock(device->order); /* for the point */
+    if (limbo_end_some(device))
+        status = weir_allocate(mr, stream, bytes, alignment, out);
+    if (!is_short(status))
+        return status;
+    limbo_end_sync(device);
+    return weir_allocate(mr, stream, bytes, alignment, out);
 }
 
 /* ---- giving back ---- */
@@ -115,7 +244,7 @@ void weir__pending_to_limbo(weir_storage *storage)
 void weir__pending_look(weir_device *device)
 {
     weir__pending *self = device->pending;
-    if (WEIR_LIKELY(self->deferred_count == 0))
+    if (WEIR_LIKELY(!self->is_wanted))
         return;
     (void)weir_device_ref(device); /* one of these may be all that keeps it */
     for (int i = 0; i < LOOKS; i++) {
@@ -123,6 +252,11 @@ void weir__pending_look(weir_device *device)
         if (storage != NULL && !weir__storage_end(storage, false))
             push(self, &self->deferred, storage);
     }
+    weir__mutex_lock(&self->lock);
+    bool is_above = is_above_bound(self);
+    weir__mutex_unlock(&self->lock);
+    if (is_above)
+        (void)limbo_end_some(device);
     weir_device_unref(device);
 }
 

@@ -16,8 +16,14 @@ void weir__pending_destroy(weir__pending *pending);
 void weir__pending_defer(weir_storage *storage);
 void weir__pending_to_limbo(weir_storage *storage);
 
-/* Looks after the first few of those deferred: what every call about buffers of a
- * device may do. To be called without locks. */
+/* Looks after the first few of those deferred, and after limbo where that is above its
+ * bound: what every call about buffers of a device may do. Never waits. To be called
+ * without locks. */
 void weir__pending_look(weir_device *device);
+
+/* As weir_allocate; but where that finds no memory, what is in limbo is given back:
+ * what is done, and if that is not enough all, for which the host waits. */
+weir_status weir__pending_allocate(weir_resource *mr, weir_stream stream, size_t bytes,
+                                   size_t alignment, void **out);
 
 #endif

@@ -47,6 +47,7 @@ struct weir_storage {
     _Atomic uint32_t use_count; /* also read without the lock */
     weir__use uses[WEIR__STORAGE_USES + 1]; /* one more for the last holder's stream */
     struct weir_storage *next; /* of those that wait for their end */
+    uint64_t aside;            /* in limbo: set aside with this number */
 };
 
 /* One holder's stream. Without one (WEIR__HOLDER_NONE) it has nothing on any stream

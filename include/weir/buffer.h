@@ -265,14 +265,16 @@ weir_buffer_get_properties(const weir_buffer *buffer, weir_buffer_properties *ou
 /* Bytes whose last holder is gone and that wait: for uses to be done, where a deleter
  * ignores streams, or, in limbo, for a point behind work that nobody named
  * (weir/dlpack.h tells whose). Later calls about buffers of the device look after the
- * first of them now and then. */
+ * first of them now and then. A buffer that finds no memory to allocate takes what is
+ * done out of limbo, and if that is not enough the host waits for the rest. */
 typedef struct weir_pending {
     size_t struct_size;
     size_t deferred_count;   /* deleters that wait for uses */
     size_t deferred_bytes;
     size_t limbo_count;
     size_t limbo_bytes;
-    size_t limbo_bound;      /* above it, the next call sees to that point */
+    size_t limbo_bound;      /* above it, the next call sees to that point, where the
+                                device has such points (CUDA 12.5) */
 } weir_pending;
 
 /* Fills *out, whose struct_size the caller has set. */

@@ -1,0 +1,426 @@
+/* test_limbo.c - bytes whose last user nobody named: they wait, are asked about when
+ * memory is wanted, and go behind a point of the whole device. */
+#include <string.h>
+
+#include "internal.h"
+#include "storage.h"
+#include "support_buffer.h"
+#include "support_work.h"
+
+#define LIMIT (4 * MIB) /* of small pools */
+
+/* ---- work that nobody names ---- */
+
+/* A stream of somebody else's, behind all that is on the scene's. */
+typedef struct stranger {
+    buffer_scene *it;
+    weir_stream stream;
+} stranger;
+
+static stranger stranger_come(buffer_scene *it)
+{
+    stranger self = { it, raw_stream(it->device, WEIR_STREAM_NON_BLOCKING) };
+    return self;
+}
+
+static void stranger_go(stranger *self)
+{
+    raw_stream_end(self->it->device, self->stream);
+}
+
+/* The stranger gets all that `buffer` shows, which is reset, and writes to it; then
+ * nobody holds the bytes any more. */
+static void use_unnamed(stranger *self, weir_buffer *buffer)
+{
+    buffer_scene *it = self->it;
+    weir_storage *storage = buffer->storage;
+    must_ok(weir_stream_wait(it->device, self->stream, buffer->stream));
+    write_all(it, self->stream, buffer, 7);
+    weir__storage_hold(storage, WEIR__HOLDER_NONE);
+    weir_buffer_reset(buffer);
+    weir__storage_leave_unnamed(storage);
+}
+
+static uint64_t calls_in_all(weir_device *device)
+{
+    const weir_device_calls calls = calls_of(device);
+    uint64_t all = 0;
+#define X(name) all += calls.name;
+    WEIR_DEVICE_CALL_MAP(X)
+#undef X
+    return all;
+}
+
+static void settle(weir_device *device)
+{
+    bool stepped = true;
+    while (stepped)
+        must_ok(weir_emulated_step(device, &stepped));
+}
+
+/* Calls about buffers that do nothing by themselves. The first may find no record for a
+ * point; it leaves some for the next. */
+static void look(buffer_scene *it)
+{
+    for (int i = 0; i < 2; i++) {
+        weir_buffer buffer;
+        must_ok(weir_buffer_init(it->pool, it->a, &buffer));
+        weir_buffer_reset(&buffer);
+    }
+}
+
+/* A scene with a pool of LIMIT bytes. */
+static buffer_scene small_scene_open(void)
+{
+    buffer_scene it = buffer_scene_open();
+    weir_resource_unref(it.pool);
+    must_ok(weir_resource_open(it.device, "pool(limit=4MiB, cache=none)/device",
+                               &it.pool));
+    return it;
+}
+
+static void must_wait(const buffer_scene *it, size_t count, size_t bytes)
+{
+    weir_pending pending = pending_of(it->device);
+    must_equal(pending.limbo_count, count);
+    must_equal(pending.limbo_bytes, bytes);
+    must(pending.limbo_bound >= MIB);
+}
+
+/* ---- until memory is wanted ---- */
+
+static void nothing_is_asked_before_memory_is_wanted(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    stranger other = stranger_come(&it);
+    weir_buffer buffer = make_buffer(&it, it.a, 64 * KIB);
+    weir_storage *storage = buffer.storage;
+    weir__storage_hold(storage, WEIR__HOLDER_NONE);
+    weir_buffer_reset(&buffer);
+    uint64_t calls = calls_in_all(it.device);
+    weir__host_fail_at(1, true);
+    weir__storage_leave_unnamed(storage);
+    weir__host_fail_at(0, false);
+    must_equal(calls_in_all(it.device), calls);
+    must_wait(&it, 1, 64 * KIB);
+    look(&it);
+    buffer = make_buffer(&it, it.a, 64 * KIB);
+    use_unnamed(&other, &buffer);
+    must_wait(&it, 2, 128 * KIB);
+    must_equal(calls_of(it.device).event_record_all, 0);
+    must_ok(weir_device_drain_sync(it.device));
+    must_wait(&it, 0, 0);
+    stranger_go(&other);
+    buffer_scene_close(&it);
+}
+
+/* ---- above the bound ---- */
+
+static void limbo_above_its_bound_goes_behind_a_point(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    stranger other = stranger_come(&it);
+    size_t bound = pending_of(it.device).limbo_bound;
+    uint64_t gate = stall_stream(&it, other.stream);
+    weir_buffer buffers[3];
+    for (int i = 0; i < 3; i++)
+        buffers[i] = make_buffer(&it, it.a, bound / 2 + KIB);
+    for (int i = 0; i < 2; i++)
+        use_unnamed(&other, &buffers[i]);
+    must_wait(&it, 2, bound + 2 * KIB);
+    for (int i = 0; i < 3; i++)
+        look(&it);
+    must_equal(calls_of(it.device).event_record_all, 1); /* and no other meanwhile */
+    must_wait(&it, 2, bound + 2 * KIB);
+
+    uint64_t later = stall_stream(&it, it.b); /* behind that point */
+    open_stream(&it, gate);
+    settle(it.device);
+    use_unnamed(&other, &buffers[2]);
+    settle(it.device);
+    look(&it);
+    must_wait(&it, 1, bound / 2 + KIB); /* which the point does not cover */
+    must_equal(calls_of(it.device).event_record_all, 1);
+
+    /* The bytes are as good as new, for any stream. */
+    weir_buffer again = make_buffer(&it, it.a, 2 * (bound / 2 + KIB));
+    write_all(&it, it.a, &again, 1);
+    check_all(&it, it.a, &again, 1);
+    weir_buffer_reset(&again);
+    const weir_device_calls calls = calls_of(it.device);
+    must_equal(calls.device_sync + calls.event_sync, 0);
+    open_stream(&it, later);
+    must_ok(weir_device_drain_sync(it.device));
+    stranger_go(&other);
+    buffer_scene_close(&it);
+}
+
+/* Neither limbo nor the capture takes harm. */
+static void captures_are_left_alone(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    stranger other = stranger_come(&it);
+    size_t bound = pending_of(it.device).limbo_bound;
+    weir_buffer buffer = make_buffer(&it, it.a, bound + KIB);
+    use_unnamed(&other, &buffer);
+    must_ok(weir_emulated_capture_begin(it.device, it.b));
+    look(&it);
+    must_wait(&it, 1, bound + KIB);
+    must_equal(calls_of(it.device).event_record_all, 0);
+    must_ok(weir_emulated_capture_end(it.device, it.b, NULL));
+    look(&it);
+    settle(it.device);
+    look(&it);
+    must_wait(&it, 0, 0);
+    stranger_go(&other);
+    buffer_scene_close(&it);
+}
+
+static void device_without_points_keeps_it(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    stranger other = stranger_come(&it);
+    size_t bound = pending_of(it.device).limbo_bound;
+    weir_buffer buffer = make_buffer(&it, it.a, bound + KIB);
+    use_unnamed(&other, &buffer);
+    plan_fault(it.device, "event_record_all", 1, true, WEIR_NOT_SUPPORTED);
+    look(&it);
+    look(&it);
+    must_equal(weir_emulated_fault_calls(it.device), 1); /* it is known then */
+    must_wait(&it, 1, bound + KIB);
+    must_ok(weir_device_drain_sync(it.device));
+    must_wait(&it, 0, 0);
+    plan_fault(it.device, NULL, 0, false, WEIR_OK);
+    stranger_go(&other);
+    buffer_scene_close(&it);
+}
+
+/* One that cannot be had now is had by a later call. */
+static void failures_are_tried_again(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    stranger other = stranger_come(&it);
+    size_t bound = pending_of(it.device).limbo_bound;
+    weir_buffer buffer = make_buffer(&it, it.a, bound + KIB);
+    use_unnamed(&other, &buffer);
+    static const char *const calls[] = { "event_record_all", "event_query" };
+    for (int i = 0; i < 2; i++) {
+        plan_fault(it.device, calls[i], 1, true, WEIR_DEVICE_ERROR);
+        look(&it);
+        must(weir_emulated_fault_calls(it.device) > 0);
+        must_wait(&it, 1, bound + KIB);
+    }
+    plan_fault(it.device, NULL, 0, false, WEIR_OK);
+    settle(it.device);
+    look(&it);
+    must_wait(&it, 0, 0);
+    stranger_go(&other);
+    buffer_scene_close(&it);
+}
+
+/* Of a device that is lost nothing is waited for. */
+static void lost_device_gives_it_up(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    stranger other = stranger_come(&it);
+    size_t bound = pending_of(it.device).limbo_bound;
+    (void)stall_stream(&it, other.stream);
+    weir_buffer buffer = make_buffer(&it, it.a, bound + KIB);
+    use_unnamed(&other, &buffer);
+    plan_fault(it.device, "event_record_all", 1, false, WEIR_DEVICE_LOST);
+    look(&it);
+    look(&it);
+    must_wait(&it, 0, 0);
+    weir_resource_unref(it.pool);
+    close_anyhow(it.device);
+}
+
+/* ---- no memory ---- */
+
+static void what_is_done_is_taken_without_a_wait(void **state)
+{
+    (void)state;
+    for (int grows = 0; grows < 2; grows++) {
+        buffer_scene it = small_scene_open();
+        stranger other = stranger_come(&it);
+        weir_buffer buffer = make_buffer(&it, it.a, LIMIT);
+        use_unnamed(&other, &buffer);
+        weir__mark point; /* taken by somebody, for his own reasons */
+        must_ok(weir__order_stock(it.device->order));
+        must_ok(weir__order_all_point(it.device->order, &point));
+        settle(it.device);
+        if (grows) {
+            must_ok(weir_buffer_init(it.pool, it.b, &buffer));
+            must_ok(weir_buffer_resize(&buffer, LIMIT, it.b));
+        } else {
+            buffer = make_buffer(&it, it.b, LIMIT);
+        }
+        write_all(&it, it.b, &buffer, 2);
+        check_all(&it, it.b, &buffer, 2);
+        const weir_device_calls calls = calls_of(it.device);
+        must_equal(calls.event_record_all, 1);
+        must_equal(calls.device_sync + calls.event_sync + calls.stream_sync, 0);
+        must_wait(&it, 0, 0);
+        weir_buffer_reset(&buffer);
+        stranger_go(&other);
+        buffer_scene_close(&it);
+    }
+}
+
+static void the_host_waits_last_of_all(void **state)
+{
+    (void)state;
+    buffer_scene it = small_scene_open();
+    stranger other = stranger_come(&it);
+    uint64_t gate = stall_stream(&it, other.stream);
+    weir_buffer buffer = make_buffer(&it, it.a, LIMIT);
+    use_unnamed(&other, &buffer);
+    /* A wait that would never end is refused by the device; what is answered is why
+     * there was one. */
+    must_answer(WEIR_LIMIT_REACHED, weir_buffer_allocate(it.pool, it.b, LIMIT,
+                                                         WEIR_ALIGNMENT, &buffer));
+    must(strstr(weir_last_error().message, "pool") != NULL);
+    must_be_empty(&buffer);
+    must_wait(&it, 1, LIMIT);
+
+    open_stream(&it, gate);
+    uint64_t waits = calls_of(it.device).event_sync;
+    buffer = make_buffer(&it, it.b, LIMIT);
+    must(calls_of(it.device).event_sync <= waits + 1);
+    must_equal(calls_of(it.device).device_sync, 0);
+    write_all(&it, it.b, &buffer, 3);
+    check_all(&it, it.b, &buffer, 3);
+    weir_buffer_reset(&buffer);
+    must_wait(&it, 0, 0);
+    stranger_go(&other);
+    buffer_scene_close(&it);
+}
+
+static void without_points_the_host_waits_for_the_device(void **state)
+{
+    (void)state;
+    buffer_scene it = small_scene_open();
+    stranger other = stranger_come(&it);
+    weir_buffer buffer = make_buffer(&it, it.a, LIMIT);
+    use_unnamed(&other, &buffer);
+    plan_fault(it.device, "event_record_all", 1, true, WEIR_NOT_SUPPORTED);
+    buffer = make_buffer(&it, it.b, LIMIT);
+    must_equal(calls_of(it.device).device_sync, 1);
+    write_all(&it, it.b, &buffer, 3);
+    weir_buffer_reset(&buffer);
+    plan_fault(it.device, NULL, 0, false, WEIR_OK);
+    stranger_go(&other);
+    buffer_scene_close(&it);
+}
+
+/* Nor for a capture is anything spoilt: there is no memory, then. */
+static void no_memory_during_a_capture_is_told(void **state)
+{
+    (void)state;
+    buffer_scene it = small_scene_open();
+    stranger other = stranger_come(&it);
+    weir_buffer buffer = make_buffer(&it, it.a, LIMIT);
+    use_unnamed(&other, &buffer);
+    must_ok(weir_emulated_capture_begin(it.device, it.b));
+    must_answer(WEIR_LIMIT_REACHED, weir_buffer_allocate(it.pool, it.a, LIMIT,
+                                                         WEIR_ALIGNMENT, &buffer));
+    must_wait(&it, 1, LIMIT);
+    must_ok(weir_emulated_capture_end(it.device, it.b, NULL));
+    buffer = make_buffer(&it, it.a, LIMIT);
+    weir_buffer_reset(&buffer);
+    stranger_go(&other);
+    buffer_scene_close(&it);
+}
+
+static void deleter_of_foreign_memory_is_called_once(void **state)
+{
+    (void)state;
+    buffer_scene it = small_scene_open();
+    stranger other = stranger_come(&it);
+    foreign_block context;
+    weir_foreign foreign = make_foreign(&it, LIMIT, &context);
+    weir_buffer buffer;
+    must_ok(weir_buffer_adopt(it.device, it.a, &foreign, &buffer));
+    use_unnamed(&other, &buffer);
+    look(&it);
+    must_equal(context.ends, 0);
+    buffer = make_buffer(&it, it.b, LIMIT);
+    must_equal(context.ends, 1);
+    must(context.ptr == foreign.ptr && context.bytes == LIMIT);
+    write_all(&it, it.b, &buffer, 4);
+    weir_buffer_reset(&buffer);
+    must_ok(weir_device_drain_sync(it.device));
+    must_equal(context.ends, 1);
+    stranger_go(&other);
+    buffer_scene_close(&it);
+}
+
+/* ---- threads ---- */
+
+#define THREADS 3
+
+/* Each takes half of what there is, and leaves it to nobody knows whom. */
+static void takes_and_leaves(void *argument)
+{
+    stranger *self = argument;
+    for (int i = 0; i < 4; i++) {
+        weir_buffer buffer;
+        weir_status status = weir_buffer_allocate(self->it->pool, self->it->a,
+                                                  LIMIT / 2, WEIR_ALIGNMENT, &buffer);
+        if (status == WEIR_LIMIT_REACHED)
+            continue; /* the others have it */
+        must_answer(WEIR_OK, status);
+        use_unnamed(self, &buffer);
+        look(self->it);
+    }
+}
+
+static void threads_give_back_each_once(void **state)
+{
+    (void)state;
+    uint64_t seeds = support_bound("seeds of threads in limbo", 60, 1000);
+    for (uint64_t i = 0; i < seeds; i++) {
+        (void)support_seed(i);
+        buffer_scene it = small_scene_open();
+        stranger others[THREADS];
+        void *arguments[THREADS];
+        for (int j = 0; j < THREADS; j++) {
+            others[j] = stranger_come(&it);
+            arguments[j] = &others[j];
+        }
+        must_ok(weir_emulated_run_threads(it.device, THREADS, takes_and_leaves,
+                                          arguments));
+        must_ok(weir_device_drain_sync(it.device));
+        weir_buffer all = make_buffer(&it, it.b, LIMIT);
+        write_all(&it, it.b, &all, 5);
+        weir_buffer_reset(&all);
+        for (int j = 0; j < THREADS; j++)
+            stranger_go(&others[j]);
+        buffer_scene_close(&it);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_asked_before_memory_is_wanted),
+        cmocka_unit_test(limbo_above_its_bound_goes_behind_a_point),
+        cmocka_unit_test(captures_are_left_alone),
+        cmocka_unit_test(device_without_points_keeps_it),
+        cmocka_unit_test(failures_are_tried_again),
+        cmocka_unit_test(lost_device_gives_it_up),
+        cmocka_unit_test(what_is_done_is_taken_without_a_wait),
+        cmocka_unit_test(the_host_waits_last_of_all),
+        cmocka_unit_test(without_points_the_host_waits_for_the_device),
+        cmocka_unit_test(no_memory_during_a_capture_is_told),
+        cmocka_unit_test(deleter_of_foreign_memory_is_called_once),
+        cmocka_unit_test(threads_give_back_each_once),
+    };
+    return cmocka_run_group_tests_name("limbo", tests, NULL, NULL);
+}
