@@ -282,10 +282,11 @@ bool weir__pool_gather_locked(weir__request *request)
     if (!is_scarce_locked(self) || self->releases < self->gather_at ||
         request->owner->kind == WEIR__POOL_CAPTURE || !marks_later(request))
         return false;
-    /* One more: once for a request at most. */
+    wait_for_all_locked(request);
+    /* What came back meanwhile does not count, and one more: so who asks goes on to
+     * take what he then finds. */
     self->gather_at =
         self->releases + self->heap.taken_blocks / POOL_BLOCKS_PER_GATHER + 1;
-    wait_for_all_locked(request);
     weir__pool_note_dropped_locked(self);
     (void)weir__heap_merge(&self->heap, &merger);
     return true;

@@ -14,7 +14,7 @@
 
 #define STRIPE  (2 * KIB)
 #define STRIPES 7   /* that are free, of three streams */
-#define HELD    25  /* blocks that stay out: of a fixed pool nearly all */
+#define HELD    36  /* blocks that stay out: of a fixed pool nearly all */
 
 #define SWITCHES 3
 #define NEVER    UINT64_MAX
@@ -24,6 +24,7 @@ typedef struct stage {
     uint64_t switches[SWITCHES]; /* where the turn becomes the other's, in choices */
     uint64_t choices;            /* so far */
     int switched;                /* so often */
+    bool takes_turns;            /* instead, at each choice */
     bool is_through;             /* the first thread was before the first switch */
     void *held[HELD];
     size_t held_bytes;           /* each */
@@ -36,6 +37,8 @@ static uint32_t choose(void *context, uint32_t n)
     while (it->switched < SWITCHES && it->choices >= it->switches[it->switched])
         it->switched++;
     it->choices++;
+    if (it->takes_turns)
+        return it->choices % 4 == 0 ? 0 : n - 1;
     return it->switched % 2 == 0 ? 0 : n - 1;
 }
 
@@ -361,6 +364,51 @@ static void threads_that_take_turns_get_what_is_theirs(void **state)
         switch_about(&pairs[run % (PAIRS - 2)], run);
 }
 
+/* ---- how often ---- */
+
+static void asks_once(void *argument)
+{
+    stage *it = argument;
+    void *ptr = ask_for(it, it->scene.streams[0], 3 * KIB);
+    it->is_through = true;
+    give_up(it, it->scene.streams[0], ptr, 3 * KIB);
+}
+
+/* Two blocks again and again, with work on them; one of the two is always free. */
+static void turns_two_over(void *argument)
+{
+    stage *it = argument;
+    weir_stream stream = it->scene.streams[1];
+    give_up(it, stream, it->held[1], STRIPE);
+    it->held[1] = NULL;
+    for (int i = 0; i < 500 && !it->is_through; i++) {
+        give_up(it, stream, it->held[i % 2], STRIPE);
+        weir_thread_flush();
+        it->held[i % 2] = NULL;
+        it->held[(i + 1) % 2] = ask_for(it, stream, STRIPE);
+    }
+}
+
+/* Whatever comes back meanwhile: it waits for each of the others once, and for what it
+ * then takes. */
+static void who_asks_waits_for_all_no_more_than_once(void **state)
+{
+    (void)state;
+    stage it;
+    support_use_seed(0);
+    stage_open(&it, true);
+    uint64_t before = waits(&it.scene);
+    it.takes_turns = true;
+    job jobs[2] = { { &it, asks_once, true }, { &it, turns_two_over, false } };
+    void *arguments[2] = { &jobs[0], &jobs[1] };
+    must_ok(weir_emulated_run_threads(it.scene.device, 2, do_job, arguments));
+    it.takes_turns = false;
+    uint64_t waited = waits(&it.scene) - before;
+    print_message("%llu waits\n", (unsigned long long)waited);
+    must(waited >= STREAMS - 1 && waited <= STREAMS + 1);
+    stage_close(&it);
+}
+
 /* ---- what is handed over ---- */
 
 /* Of what is left one thread takes a block, with a magazine that was freed on another
@@ -434,6 +482,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_found_before_is_looked_for_again),
         cmocka_unit_test(threads_that_take_turns_get_what_is_theirs),
+        cmocka_unit_test(who_asks_waits_for_all_no_more_than_once),
         cmocka_unit_test(what_is_handed_over_can_be_had),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
