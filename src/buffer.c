@@ -326,21 +326,44 @@ void weir_buffer_reset(weir_buffer *buffer)
     weir_resource_unref(old.resource);
 }
 
-/* Its stream is behind all uses; where that has ended, the legacy one is. What nobody
- * can name is waited for on the host. */
-static weir_status gather_uses(const weir_buffer *buffer, weir_stream *out)
+/* What nobody can name is waited for on the host. */
+static weir_status wait_for_unnamed(weir_storage *storage)
+{
+    if (!atomic_exchange(&storage->is_unnamed, false))
+        return WEIR_OK;
+    weir_status status = weir__order_device_sync(storage->device->order);
+    if (status != WEIR_OK)
+        atomic_store(&storage->is_unnamed, true);
+    return status;
+}
+
+/* Its stream is behind all uses; where that has ended, the legacy one is. `t` is the
+ * clock of that. */
+static weir_status gather_uses(const weir_buffer *buffer, weir_stream *out, uint64_t *t)
 {
     weir_storage *storage = buffer->storage;
     weir__holder holder = weir__buffer_holder(buffer);
-    *out = buffer->stream;
-    if (atomic_load(&storage->is_unnamed)) {
-        weir_status status = weir__order_device_sync(storage->device->order);
-        if (status != WEIR_OK)
-            return status;
-    }
-    if (!weir__order_lives(storage->device->order, holder.stream, holder.life))
-        *out = NULL;
-    return weir__storage_wait(storage, holder, *out, WEIR_WRITE);
+    weir__order *order = storage->device->order;
+    *out = weir__order_lives(order, holder.stream, holder.life) ? buffer->stream : NULL;
+    weir_status status = wait_for_unnamed(storage);
+    if (status == WEIR_OK)
+        status = weir__order_clock(order, *out, t);
+    if (status == WEIR_OK)
+        status = weir__storage_wait(storage, holder, *out, WEIR_WRITE);
+    return status;
+}
+
+/* From now on nobody holds the bytes. What others have noted who held them in between
+ * is not waited for: then the claim is none. */
+static weir_status claim_behind(weir_storage *storage, uint64_t t)
+{
+    uint64_t was;
+    if (!weir__storage_claim(storage, &was))
+        return weir__buffer_refuse_shared();
+    if (weir__storage_is_passed(storage, t))
+        return WEIR_OK;
+    weir__storage_unclaim(storage, was);
+    return weir__buffer_refuse_shared();
 }
 
 weir_status weir_buffer_release(weir_buffer *buffer, weir_released *out)
@@ -366,11 +389,12 @@ weir_status weir_buffer_release(weir_buffer *buffer, weir_released *out)
                          .deleter = storage->deleter,
                          .context = storage->context,
                          .ignores_stream = storage->ignores_stream };
-    status = gather_uses(buffer, &it.stream);
+    uint64_t t;
+    status = gather_uses(buffer, &it.stream, &t);
+    if (status == WEIR_OK)
+        status = claim_behind(storage, t);
     if (status != WEIR_OK)
         return status;
-    if (!weir__storage_claim(storage))
-        return weir__buffer_refuse_shared();
     if (it.resource != NULL)
         (void)weir_resource_ref(it.resource);
     weir__storage_forget(storage);

@@ -38,6 +38,15 @@ static weir_status check_resource(const weir_resource *mr)
     return weir__fail(WEIR_NOT_SUPPORTED, "the buffer has no resource to allocate in");
 }
 
+/* For a copy to memory of `mr`; whose a view's bytes are nobody knows. */
+static weir_status check_device(const weir_buffer *from, weir_resource *mr)
+{
+    if (from->storage == NULL || from->storage->device == weir_resource_device(mr))
+        return WEIR_OK;
+    return weir__fail(WEIR_INVALID_ARGUMENT,
+                      "the bytes are another device's than the resource");
+}
+
 /* What the functions begin with that change a size: the stream is to be the buffer's
  * own. */
 static weir_status begin(weir_buffer *buffer, weir_stream stream, weir__holder *holder)
@@ -101,6 +110,18 @@ static size_t alignment_of(const weir_buffer *buffer)
     return storage != NULL && storage->is_block ? storage->alignment : WEIR_ALIGNMENT;
 }
 
+/* True: nobody holds the storage now, and if `is_reused` nobody looks on, either. */
+static bool claim(weir_storage *storage, bool is_reused)
+{
+    uint64_t was;
+    if (!weir__storage_claim(storage, &was))
+        return false;
+    if (!is_reused || !weir__storage_is_bound(storage))
+        return true;
+    weir__storage_unclaim(storage, was); /* somebody came, and has gone again */
+    return false;
+}
+
 /* The block takes the place of the one that the buffer is alone on. Whoever knows that
  * weakly keeps its record. */
 static weir_status put_in_place(weir_buffer *buffer, void *ptr, size_t capacity,
@@ -115,7 +136,7 @@ static weir_status put_in_place(weir_buffer *buffer, void *ptr, size_t capacity,
         if (status != WEIR_OK)
             return status;
     }
-    if (!weir__storage_claim(old)) {
+    if (!claim(old, made == NULL)) {
         if (made != NULL)
             weir__storage_forget(made);
         return weir__buffer_refuse_shared();
@@ -141,8 +162,10 @@ static weir_status move(weir_buffer *buffer, size_t capacity, weir__holder holde
     if (status != WEIR_OK)
         return status;
     status = put_in_place(buffer, ptr, capacity, holder);
-    if (status != WEIR_OK)
+    if (status != WEIR_OK) {
+        weir__storage_use_surely(buffer->storage, holder.stream, WEIR_READ);
         (void)weir_deallocate(mr, holder.stream, ptr, capacity, alignment);
+    }
     return status;
 }
 
@@ -249,11 +272,8 @@ static weir_status duplicate(weir_buffer *from, weir_resource *mr, weir_stream s
     if (status != WEIR_OK)
         return status;
     status = weir__storage_of_block(mr, ptr, bytes, alignment, holder, &storage);
-    if (status == WEIR_OK && from->storage != NULL) {
-        status = weir__storage_use(from->storage, stream, WEIR_READ);
-        if (status != WEIR_OK)
-            weir__storage_forget(storage);
-    }
+    if (from->storage != NULL) /* whatever comes of it, it is read by now */
+        weir__storage_use_surely(from->storage, stream, WEIR_READ);
     if (status == WEIR_OK)
         *out = weir__buffer_of(storage, mr, holder);
     else
@@ -271,6 +291,8 @@ weir_status weir_buffer_copy(weir_buffer *from, weir_resource *mr, weir_stream s
         mr = from->resource;
     if (status == WEIR_OK)
         status = check_resource(mr);
+    if (status == WEIR_OK)
+        status = check_device(from, mr);
     if (status == WEIR_OK)
         status = duplicate(from, mr, stream, out);
     return status;

@@ -7,6 +7,18 @@
 
 /* What no number of changes ever is: to be looked up each time. */
 #define UNSURE UINT64_MAX
+/* Nor is it this, with a thread's number. */
+#define OF_THREAD ((uint64_t)1 << 63)
+
+static bool is_of_thread(weir__life life)
+{
+    return life.changes != UNSURE && (life.changes & OF_THREAD) != 0;
+}
+
+static bool is_of_this_thread(weir__life life)
+{
+    return life.changes == (OF_THREAD | weir__thread_self()->number);
+}
 
 /* A clock that is `changing` has been counted as changed before it is different. */
 static uint64_t changes_seen(weir__order *order, const weir__clock *clock)
@@ -33,6 +45,8 @@ weir_status weir__order_life(weir__order *order, weir_stream stream, weir__life 
     else
         *out = (weir__life){ id, 0 };
     weir__mutex_unlock(&order->lock);
+    if (stream == WEIR_STREAM_PER_THREAD)
+        out->changes = OF_THREAD | weir__thread_self()->number;
     return WEIR_OK;
 }
 
@@ -40,6 +54,8 @@ bool weir__order_lives(weir__order *order, weir_stream stream, weir__life life)
 {
     if (life.changes == 0 || life.changes == atomic_load(&order->changes))
         return true;
+    if (is_of_thread(life))
+        return is_of_this_thread(life);
     weir__mutex_lock(&order->lock);
     const weir__clock *clock = weir__find_stream(order, weir__stream_of(stream));
     bool lives = clock != NULL && clock->id == life.clock && clock->capture == 0;
@@ -50,7 +66,9 @@ bool weir__order_lives(weir__order *order, weir_stream stream, weir__life life)
 weir__mark weir__order_life_mark(weir__order *order, weir_stream stream,
                                  weir__life life)
 {
-    if (life.changes == 0)
+    if (is_of_thread(life) && !is_of_this_thread(life))
+        return weir__order_mark_here(order, 0); /* nobody else can record on it */
+    if (life.changes == 0 || is_of_thread(life))
         return weir__order_free_mark(order, stream, 0);
     weir__mark mark = WEIR__MARK_DONE;
     weir__mutex_lock(&order->lock);
@@ -62,4 +80,12 @@ weir__mark weir__order_life_mark(weir__order *order, weir_stream stream,
         mark = (weir__mark){ clock->id, clock_tick(clock) };
     weir__mutex_unlock(&order->lock);
     return is_captured ? weir__order_free_mark(order, stream, 0) : mark;
+}
+
+uint64_t weir__order_legacy(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    uint64_t id = weir__find_stream(order, WEIR_STREAM_LEGACY)->id;
+    weir__mutex_unlock(&order->lock);
+    return id;
 }

@@ -1,7 +1,8 @@
 /* pending.c - see pending.h.
  *
  * Of those deferred each call looks after a few, oldest first, and asks the device
- * about their uses; who is not done yet goes to the end.
+ * about their uses; who is not done yet goes to the end. One call at a time: a deleter
+ * may end a buffer, and that one's call look for the next, and so on.
  *
  * What is in limbo carries a mark of what is set aside, and so is done with a point
  * behind all work of the device that was taken later (weir__order_all_point). Nobody
@@ -28,6 +29,7 @@ struct weir__pending {
     uint64_t point;          /* number of the last point that was taken */
     bool has_no_points;      /* the device has none */
     _Atomic bool is_wanted;  /* a look has something to do; read without the lock */
+    atomic_bool is_looking;
 };
 
 weir_status weir__pending_create(weir__pending **out)
@@ -36,6 +38,7 @@ weir_status weir__pending_create(weir__pending **out)
     if (self == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a device's buffers");
     *self = (weir__pending){ .deferred = { .count = 0 } };
+    atomic_init(&self->is_looking, false);
     weir__mutex_init(&self->lock, WEIR__RANK_PENDING);
     *out = self;
     return WEIR_OK;
@@ -246,8 +249,13 @@ void weir__pending_look(weir_device *device)
     weir__pending *self = device->pending;
     if (WEIR_LIKELY(!self->is_wanted))
         return;
+    if (atomic_exchange(&self->is_looking, true))
+        return;
     (void)weir_device_ref(device); /* one of these may be all that keeps it */
-    for (int i = 0; i < LOOKS; i++) {
+    weir__mutex_lock(&self->lock);
+    size_t looks = self->deferred.count;
+    weir__mutex_unlock(&self->lock);
+    for (size_t i = 0; i < looks && i < LOOKS; i++) {
         weir_storage *storage = pop(self, &self->deferred);
         if (storage != NULL && !weir__storage_end(storage, false))
             push(self, &self->deferred, storage);
@@ -257,6 +265,7 @@ void weir__pending_look(weir_device *device)
     weir__mutex_unlock(&self->lock);
     if (is_above)
         (void)limbo_end_some(device);
+    atomic_store(&self->is_looking, false);
     weir_device_unref(device);
 }
 

@@ -89,9 +89,11 @@ void weir__storage_leave(weir_storage *self, weir__holder holder);
 void weir__storage_leave_unnamed(weir_storage *self);
 
 /* The only holder makes sure of that: from now on there is none, and nobody becomes
- * one. False: others hold the bytes, and nothing has changed. One of the next
- * follows. */
-bool weir__storage_claim(weir_storage *self);
+ * one; *was is for unclaim. False: others hold the bytes, and nothing has changed. One
+ * of the next follows. */
+bool weir__storage_claim(weir_storage *self, uint64_t *was);
+/* It is the only holder again. */
+void weir__storage_unclaim(weir_storage *self, uint64_t was);
 /* The bytes go back, behind `holder`'s stream and what is noted. */
 void weir__storage_end_claimed(weir_storage *self, weir__holder holder);
 /* The block goes back likewise, and another is the storage's, with one holder. */
@@ -113,6 +115,13 @@ void weir__storage_change_holder(weir_storage *self, weir__holder from,
 /* See weir_buffer_use. */
 weir_status weir__storage_use(weir_storage *self, weir_stream stream,
                               weir_access access);
+/* The same for what has been put on `stream` already: where it cannot be noted, nobody
+ * can name it. */
+void weir__storage_use_surely(weir_storage *self, weir_stream stream,
+                              weir_access access);
+/* Whether the stream of clock `t` is behind all uses, and nothing else uses the
+ * bytes. */
+bool weir__storage_is_passed(weir_storage *self, uint64_t t);
 /* See weir_buffer_wait. For a stream that is `holder`'s nothing is asked of the order
  * where nothing is noted. */
 weir_status weir__storage_wait(weir_storage *self, weir__holder holder,

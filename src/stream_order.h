@@ -219,22 +219,27 @@ bool weir__order_steady(weir__order *order, weir_stream stream, uint64_t *clock,
  * mean another stream by the time that he lets go. */
 typedef struct weir__life {
     uint64_t clock;   /* the stream's own, also while it is captured; 0: none */
-    uint64_t changes; /* of the order, when that was so. 0: the stream is unknown, or a
-                         thread's own, and lives as long as it is named */
+    uint64_t changes; /* of the order, when that was so; of a thread's own stream, whose
+                         it is. 0: the stream is unknown, and lives as long as it is
+                         named */
 } weir__life;
 
 /* As weir__order_clock. */
 weir_status weir__order_life(weir__order *order, weir_stream stream, weir__life *out);
 
-/* Whether `stream` is in that life still, and in no capture. Without a lock where no
- * stream has changed since. */
+/* Whether `stream` is in that life still, and in no capture; a thread's own, whether it
+ * is the calling thread's. Without a lock where no stream has changed since. */
 bool weir__order_lives(weir__order *order, weir_stream stream, weir__life life);
 
 /* A mark behind all that was put on `stream` in that life: the last one, if that has
- * ended. Makes a device call for an unknown stream only. Never fails, as
- * weir__order_free_mark. To be called without locks. */
+ * ended. Makes a device call for an unknown stream only, and for a thread's own; of
+ * another thread's own it is an aside one. Never fails, as weir__order_free_mark. To be
+ * called without locks. */
 weir__mark weir__order_life_mark(weir__order *order, weir_stream stream,
                                  weir__life life);
+
+/* The clock of the legacy stream. */
+uint64_t weir__order_legacy(weir__order *order);
 
 /* For tests. */
 typedef struct weir__order_size {

@@ -22,7 +22,10 @@
  * Any thread may use a buffer, but no two at once while one of them changes it;
  * different buffers on the same storage may be used at the same time. A stream that is
  * unknown to Weir must live as long as it is the stream of a buffer that owns
- * something; a known one may be retired before: then its last point counts.
+ * something, or becomes that by an upgrade; a known one may be retired before: then its
+ * last point counts. A thread's own stream is that of the thread which named it: where
+ * the buffer is reset on another the bytes are not used again before the host has
+ * waited for the device.
  *
  * What can be answered besides what weir/status.h names, where work or a wait is put on
  * a stream: DEVICE_ERROR, DEVICE_LOST, CAPTURING. After a failure the buffer is as it
@@ -179,7 +182,8 @@ weir_buffer_shrink(weir_buffer *buffer, weir_stream stream);
 /* ---- owners ---- */
 
 /* A new buffer with the same bytes, copied on `stream` to memory of `mr` (null: of
- * `from`'s resource), once the writers of `from` are done; noted there as a use. */
+ * `from`'s resource), once the writers of `from` are done; noted there as a use.
+ * INVALID_ARGUMENT: `mr` is another device's. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_copy(weir_buffer *from, weir_resource *mr, weir_stream stream,
                  weir_buffer *out);
@@ -219,7 +223,7 @@ WEIR_API weir_status weir_released_free_sync(weir_device *device,
                                              weir_released *released);
 
 /* Ends the buffer: it is empty afterwards, without a resource. Its last holder gives
- * the bytes back, in stream order. Cannot fail, and asks for no host memory. */
+ * the bytes back, in stream order. Cannot fail, and needs no host memory. */
 WEIR_API void weir_buffer_reset(weir_buffer *buffer);
 
 /* ---- stream order ---- */

@@ -1,0 +1,265 @@
+/* storage_uses.c - what is noted of the streams that use a storage, and how others wait
+ * for that. */
+#include "storage_internal.h"
+
+/* ---- uses ---- */
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static weir__mark mark_of(weir__use use)
+{
+    return (weir__mark){ use.clock, later(use.read, use.write) };
+}
+
+static weir__use *find_use_locked(weir_storage *self, uint64_t clock)
+    WEIR_REQUIRES(self->lock)
+{
+    for (uint32_t i = 0; i < self->use_count; i++) {
+        if (self->uses[i].clock == clock)
+            return &self->uses[i];
+    }
+    return NULL;
+}
+
+/* False: there is no room. */
+static bool put_use_locked(weir_storage *self, weir__use use, uint32_t room)
+    WEIR_REQUIRES(self->lock)
+{
+    weir__use *known = find_use_locked(self, use.clock);
+    if (known == NULL && self->use_count == room)
+        return false;
+    if (known == NULL) {
+        self->uses[self->use_count++] = use;
+    } else {
+        known->read = later(known->read, use.read);
+        known->write = later(known->write, use.write);
+    }
+    return true;
+}
+
+static bool put_use(weir_storage *self, weir__use use, uint32_t room)
+{
+    weir__mutex_lock(&self->lock);
+    bool put = put_use_locked(self, use, room);
+    weir__mutex_unlock(&self->lock);
+    return put;
+}
+
+/* Copies them; their number. */
+static uint32_t copy_uses(weir_storage *self, weir__use *out)
+{
+    weir__mutex_lock(&self->lock);
+    uint32_t count = self->use_count;
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = self->uses[i];
+    weir__mutex_unlock(&self->lock);
+    return count;
+}
+
+/* Takes a use away that is still as it was seen. */
+static bool drop_use_locked(weir_storage *self, weir__use seen)
+    WEIR_REQUIRES(self->lock)
+{
+    weir__use *use = find_use_locked(self, seen.clock);
+    bool drops = use != NULL && use->read == seen.read && use->write == seen.write;
+    if (drops)
+        *use = self->uses[--self->use_count];
+    return drops;
+}
+
+/* Those that the stream of clock `t` is behind, or that are done, but not its own;
+ * their number. */
+static uint32_t passed_uses(weir_storage *self, uint64_t t, weir__use *out)
+{
+    weir__use seen[WEIR__STORAGE_USES + 1];
+    uint32_t passed = 0, count = copy_uses(self, seen);
+    for (uint32_t i = 0; i < count; i++) {
+        if (seen[i].clock != t &&
+            weir__order_may_take(weir__storage_order(self), t, mark_of(seen[i])))
+            out[passed++] = seen[i];
+    }
+    return passed;
+}
+
+/* Puts it in the place of what its stream is behind, or is done: its mark is good for
+ * all that. In one step, so that who looks on finds the one or the other. */
+static bool put_use_for_others(weir_storage *self, weir__use use)
+{
+    weir__use passed[WEIR__STORAGE_USES + 1];
+    uint32_t count = passed_uses(self, use.clock, passed);
+    uint64_t number = later(use.read, use.write);
+    weir__mutex_lock(&self->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!drop_use_locked(self, passed[i]))
+            continue;
+        use.read = passed[i].read != 0 ? number : use.read;
+        use.write = passed[i].write != 0 ? number : use.write;
+    }
+    bool put = put_use_locked(self, use, WEIR__STORAGE_USES);
+    weir__mutex_unlock(&self->lock);
+    return put;
+}
+
+/* Notes it; or answers the mark for which its stream has to wait before there is
+ * room. */
+static bool try_note(weir_storage *self, weir__mark mark, weir_access access,
+                     weir__mark *full)
+{
+    weir__use use = { mark.clock, mark.number, 0 };
+    if (access == WEIR_WRITE)
+        use = (weir__use){ mark.clock, 0, mark.number };
+    if (put_use(self, use, WEIR__STORAGE_USES))
+        return true;
+    if (put_use_for_others(self, use))
+        return true;
+    weir__use seen[WEIR__STORAGE_USES + 1];
+    bool is_full = copy_uses(self, seen) > 0; /* or was, before others dropped them */
+    *full = is_full ? mark_of(seen[0]) : WEIR__MARK_DONE;
+    return false;
+}
+
+weir_status weir__storage_use(weir_storage *self, weir_stream stream,
+                              weir_access access)
+{
+    weir__order *order = weir__storage_order(self);
+    for (;;) {
+        weir__mark mark, full;
+        weir_status status = weir__order_point(order, stream, &mark);
+        if (status != WEIR_OK || try_note(self, mark, access, &full))
+            return status;
+        status = weir__order_wait(order, mark.clock, stream, full);
+        if (status != WEIR_OK)
+            return status;
+    }
+}
+
+void weir__storage_use_surely(weir_storage *self, weir_stream stream,
+                              weir_access access)
+{
+    if (weir__storage_use(self, stream, access) != WEIR_OK)
+        atomic_store(&self->is_unnamed, true);
+}
+
+void weir__storage_note_holder(weir_storage *self, weir__holder holder)
+{
+    weir__order *order = weir__storage_order(self);
+    while (holder.stream != WEIR__NO_STREAM) {
+        weir__mark full;
+        weir__mark mark = weir__order_life_mark(order, holder.stream, holder.life);
+        if (mark.clock == 0 || try_note(self, mark, WEIR_WRITE, &full))
+            return;
+        if (mark.clock == WEIR__CLOCK_ASIDE ||
+            !weir__order_lives(order, holder.stream, holder.life) ||
+            weir__order_wait(order, mark.clock, holder.stream, full) != WEIR_OK) {
+            atomic_store(&self->is_unnamed, true);
+            return;
+        }
+    }
+}
+
+void weir__storage_note_last(weir_storage *self, weir__holder holder)
+{
+    if (holder.stream == WEIR__NO_STREAM)
+        return;
+    weir__mark mark =
+        weir__order_life_mark(weir__storage_order(self), holder.stream, holder.life);
+    if (mark.clock != 0)
+        (void)put_use(self, (weir__use){ mark.clock, 0, mark.number },
+                      WEIR__STORAGE_USES + 1);
+}
+
+/* ---- what a stream is behind ---- */
+
+void weir__storage_drop_passed(weir_storage *self, uint64_t t)
+{
+    weir__use passed[WEIR__STORAGE_USES + 1];
+    uint32_t count = passed_uses(self, t, passed);
+    weir__mutex_lock(&self->lock);
+    for (uint32_t i = 0; i < count; i++)
+        (void)drop_use_locked(self, passed[i]);
+    weir__use *own = find_use_locked(self, t);
+    if (own != NULL)
+        *own = self->uses[--self->use_count];
+    weir__mutex_unlock(&self->lock);
+}
+
+bool weir__storage_is_passed(weir_storage *self, uint64_t t)
+{
+    weir__use passed[WEIR__STORAGE_USES + 1];
+    uint32_t count = passed_uses(self, t, passed);
+    weir__mutex_lock(&self->lock);
+    count += find_use_locked(self, t) != NULL;
+    bool are_all = count == self->use_count;
+    weir__mutex_unlock(&self->lock);
+    return are_all && !atomic_load(&self->is_unnamed);
+}
+
+/* ---- waits ---- */
+
+uint32_t weir__storage_marks(weir_storage *self, uint64_t t, weir_access access,
+                             weir__mark *out)
+{
+    weir__use seen[WEIR__STORAGE_USES + 1];
+    uint32_t count = 0, seen_count = copy_uses(self, seen);
+    for (uint32_t i = 0; i < seen_count; i++) {
+        weir__mark mark = { seen[i].clock, seen[i].write };
+        if (access == WEIR_WRITE)
+            mark = mark_of(seen[i]);
+        if (mark.number != 0 && mark.clock != t)
+            out[count++] = mark;
+    }
+    return count;
+}
+
+weir_status weir__storage_wait_marks(weir_storage *self, uint64_t t, weir_stream stream,
+                                     const weir__mark *marks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        weir_status status = weir__order_wait(weir__storage_order(self), t, stream,
+                                              marks[i]);
+        if (status != WEIR_OK)
+            return status;
+    }
+    return WEIR_OK;
+}
+
+weir_status weir__storage_wait(weir_storage *self, weir__holder holder,
+                               weir_stream stream, weir_access access)
+{
+    weir__order *order = weir__storage_order(self);
+    bool is_own = weir__stream_of(stream) == weir__stream_of(holder.stream) &&
+                  holder.life.changes != 0 &&
+                  weir__order_lives(order, holder.stream, holder.life);
+    if (is_own && self->use_count == 0)
+        return WEIR_OK;
+    uint64_t t;
+    weir_status status = weir__order_clock(order, stream, &t);
+    if (status != WEIR_OK)
+        return status;
+    weir__mark marks[WEIR__STORAGE_USES + 2];
+    uint32_t count = weir__storage_marks(self, t, access, marks);
+    if (t != holder.life.clock) {
+        marks[count] = weir__order_life_mark(order, holder.stream, holder.life);
+        count += marks[count].clock != 0 && marks[count].clock != t;
+    }
+    return weir__storage_wait_marks(self, t, stream, marks, count);
+}
+
+weir_status weir__storage_wait_sync(weir_storage *self, weir__holder holder,
+                                    weir_access access)
+{
+    weir__order *order = weir__storage_order(self);
+    weir__mark marks[WEIR__STORAGE_USES + 2];
+    uint32_t count = weir__storage_marks(self, 0, access, marks);
+    marks[count] = weir__order_life_mark(order, holder.stream, holder.life);
+    count += marks[count].clock != 0;
+    for (uint32_t i = 0; i < count; i++) {
+        weir_status status = weir__order_sync(order, marks[i]);
+        if (status != WEIR_OK)
+            return status;
+    }
+    return WEIR_OK;
+}
