@@ -300,6 +300,46 @@ static void the_end_waits_for_the_old_stream(void **state)
     buffer_scene_close(&it);
 }
 
+/* The other holder goes on at home; what was there before counts for this one. */
+static void one_of_two_goes_to_another_stream(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    weir_buffer x = make_buffer(&it, it.a, MIB), y;
+    write_all(&it, it.a, &x, 5);
+    must_ok(weir_buffer_share(&x, &y));
+    must_ok(weir_buffer_set_stream(&y, it.b));
+    must_ok(weir_buffer_wait(&y, it.b, WEIR_READ));
+    check_all(&it, it.b, &y, 5);
+    weir_buffer_reset(&x);
+    weir_buffer_reset(&y);
+    buffer_scene_close(&it);
+}
+
+static void reset_here(void *argument)
+{
+    weir_buffer_reset(argument);
+}
+
+/* Nobody but the thread can tell how far its own stream is. */
+static void a_threads_own_stream_is_that_of_no_other(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    weir_buffer x = make_buffer(&it, WEIR_STREAM_PER_THREAD, MIB);
+    uint64_t gate = stall_stream(&it, WEIR_STREAM_PER_THREAD);
+    write_all(&it, WEIR_STREAM_PER_THREAD, &x, 5);
+    void *argument = &x;
+    must_ok(weir_emulated_run_threads(it.device, 1, reset_here, &argument));
+    must_be_empty(&x);
+    must_equal(statistics_of(it.pool).out_bytes, 0);
+    weir_buffer y = make_buffer(&it, it.a, MIB);
+    write_all(&it, it.a, &y, 6);
+    open_stream(&it, gate);
+    weir_buffer_reset(&y);
+    buffer_scene_close(&it);
+}
+
 /* ---- foreign memory ---- */
 
 static void a_deleter_comes_once_behind_all_uses(void **state)
@@ -353,6 +393,81 @@ static void a_deleter_that_ignores_streams_comes_later(void **state)
     must_equal(end.ends, 1);
     must_equal(pending_of(it.device).deferred_count, 0);
     must_ok(weir_device_drain_sync(it.device));
+    buffer_scene_close(&it);
+}
+
+/* A call asks about each of those that wait once, and not from within a deleter. */
+static void who_waits_is_looked_after_once(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    foreign_block end;
+    weir_foreign foreign = make_foreign(&it, MIB, &end);
+    foreign.ignores_stream = true;
+    weir_buffer x, y;
+    must_ok(weir_buffer_init(it.pool, it.b, &y));
+    must_ok(weir_buffer_adopt(it.device, it.a, &foreign, &x));
+    uint64_t gate = stall_stream(&it, it.a);
+    write_all(&it, it.a, &x, 5);
+    weir_buffer_reset(&x);
+    uint64_t before = calls_of(it.device).event_query;
+    must_ok(weir_buffer_init(it.pool, it.b, &x));
+    must_equal(calls_of(it.device).event_query, before + 1);
+    weir_buffer_reset(&x); /* has nothing, and looks after nobody */
+    must_equal(calls_of(it.device).event_query, before + 1);
+    weir_buffer_reset(&y);
+    open_stream(&it, gate);
+    must_ok(weir_device_drain_sync(it.device));
+    must_equal(end.ends, 1);
+    buffer_scene_close(&it);
+}
+
+typedef struct chained_end {
+    foreign_block block;
+    uint32_t *depth, *most; /* of calls in calls */
+} chained_end;
+
+static void end_chained(void *context, void *ptr, size_t bytes, weir_stream stream)
+{
+    chained_end *self = context;
+    *self->most = *self->most > ++*self->depth ? *self->most : *self->depth;
+    give(self->block.it->pool, stream, ptr, bytes);
+    weir_buffer other = make_buffer(self->block.it, self->block.it->b, KIB);
+    weir_buffer_reset(&other);
+    --*self->depth;
+}
+
+/* However many wait, a deleter that begins and ends buffers is not called from within
+ * another one more often than once. */
+static void deleters_do_not_pile_up(void **state)
+{
+    (void)state;
+    enum { MANY = 40 };
+    static chained_end ends[MANY];
+    buffer_scene it = buffer_scene_open();
+    uint32_t depth = 0, most = 0;
+    uint64_t gate = stall_stream(&it, it.a);
+    for (int i = 0; i < MANY; i++) {
+        weir_foreign foreign = make_foreign(&it, KIB, &ends[i].block);
+        ends[i].depth = &depth;
+        ends[i].most = &most;
+        foreign.ignores_stream = true;
+        foreign.deleter = end_chained;
+        foreign.context = &ends[i];
+        weir_buffer x;
+        must_ok(weir_buffer_adopt(it.device, it.a, &foreign, &x));
+        write_all(&it, it.a, &x, 5);
+        weir_buffer_reset(&x);
+    }
+    must_equal(pending_of(it.device).deferred_count, MANY);
+    open_stream(&it, gate);
+    must_ok(weir_stream_sync(it.device, it.a));
+    weir_buffer y = make_buffer(&it, it.b, KIB);
+    weir_buffer_reset(&y);
+    must_equal(most, 1);
+    must_ok(weir_device_drain_sync(it.device));
+    must_equal(pending_of(it.device).deferred_count, 0);
+    must(most <= 2);
     buffer_scene_close(&it);
 }
 
@@ -418,8 +533,12 @@ int main(void)
         cmocka_unit_test(a_stream_ends_before_its_buffer),
         cmocka_unit_test(the_old_stream_is_noted),
         cmocka_unit_test(the_end_waits_for_the_old_stream),
+        cmocka_unit_test(one_of_two_goes_to_another_stream),
+        cmocka_unit_test(a_threads_own_stream_is_that_of_no_other),
         cmocka_unit_test(a_deleter_comes_once_behind_all_uses),
         cmocka_unit_test(a_deleter_that_ignores_streams_comes_later),
+        cmocka_unit_test(who_waits_is_looked_after_once),
+        cmocka_unit_test(deleters_do_not_pile_up),
         cmocka_unit_test(a_drain_empties_what_waits),
         cmocka_unit_test(what_cannot_be_adopted_is_refused),
     };

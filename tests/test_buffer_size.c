@@ -159,6 +159,33 @@ static void a_copy_is_its_own(void **state)
     buffer_scene_close(&it);
 }
 
+static void a_copy_stays_on_its_device(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
+    weir_device *device = open_with("emulated:7", &options);
+    weir_resource *other;
+    must_ok(weir_resource_open(device, "pool/device", &other));
+    weir_buffer x = make_buffer(&it, it.a, MIB), y;
+    must_answer(WEIR_INVALID_ARGUMENT, weir_buffer_copy(&x, other, NULL, &y));
+    must_be_empty(&y);
+    must_equal(statistics_of(other).out_bytes, 0);
+    must(properties_of(&x).is_alone);
+    weir_stream foreign = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_buffer seen = x;
+    must_answer(WEIR_DEVICE_ERROR, weir_buffer_set_stream(&x, foreign));
+    must_answer(WEIR_DEVICE_ERROR, weir_buffer_resize(&x, 2 * MIB, foreign));
+    must_answer(WEIR_DEVICE_ERROR, weir_buffer_use(&x, foreign, WEIR_READ));
+    must_answer(WEIR_DEVICE_ERROR, weir_buffer_wait(&x, foreign, WEIR_READ));
+    must(memcmp(&x, &seen, sizeof x) == 0);
+    end_stream(device, foreign);
+    weir_buffer_reset(&x);
+    weir_resource_unref(other);
+    close_emulated(device);
+    buffer_scene_close(&it);
+}
+
 static void a_view_becomes_an_owner(void **state)
 {
     (void)state;
@@ -299,6 +326,7 @@ int main(void)
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(a_large_alignment_is_kept),
         cmocka_unit_test(a_copy_is_its_own),
+        cmocka_unit_test(a_copy_stays_on_its_device),
         cmocka_unit_test(a_view_becomes_an_owner),
         cmocka_unit_test(one_of_two_becomes_its_own),
         cmocka_unit_test(what_is_released_is_the_callers),

@@ -229,8 +229,8 @@ WEIR_API void weir_buffer_reset(weir_buffer *buffer);
 /* ---- stream order ---- */
 
 /* `stream` is the buffer's own from now on; what is on the old one so far is noted as a
- * write. Makes nobody wait: see weir_buffer_wait. INVALID_ARGUMENT: `stream` is
- * another device's. */
+ * write. Makes nobody wait: see weir_buffer_wait. DEVICE_ERROR: the device knows of no
+ * such stream, as where it is another device's. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_set_stream(weir_buffer *buffer, weir_stream stream);
 
