@@ -1,9 +1,14 @@
 /* fuzz_dlpack.c - arrays with extents, strides and dtypes from the edges of their
- * types. What they cover is held against sums of 128 bits, which cannot overflow. */
+ * types. What they cover is held against sums of 128 bits, which cannot overflow.
+ *
+ * The same arrays are then imported, as tensors of any version, with any flags, on any
+ * device, at any address: a buffer must show just what they cover, or nothing has
+ * happened to the tensor. Nobody looks at their bytes, which are not there. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "internal.h"
-#include "support.h"
+#include "support_dlpack.h"
 #include "tensor.h"
 
 __extension__ typedef __int128 wide;
@@ -175,10 +180,178 @@ static void arrays_from_the_edges_are_measured_or_refused(void **state)
     must(measured > runs / 20 && measured < runs / 2);
 }
 
+/* ---- imports ---- */
+
+/* A tensor whose extents and strides end where they should, so that a read behind them
+ * is found. */
+typedef struct made {
+    foreign_tensor it;
+    int64_t *shape, *strides;
+    bool is_versioned;
+} made;
+
+static int64_t *copy_of(const int64_t *from, int32_t count)
+{
+    size_t bytes = count > 0 ? (size_t)count * sizeof *from : 0;
+    int64_t *copy = malloc(bytes != 0 ? bytes : 1);
+    must(copy != NULL);
+    if (bytes != 0)
+        memcpy(copy, from, bytes);
+    return copy;
+}
+
+static weir__dl_tensor any_tensor(random_array *self, made *out)
+{
+    static const int32_t types[] = { 1, 1, 1, 3, 12, 12, 13, 2, 0, 99, -1 };
+    int32_t ndim = self->array.ndim;
+    out->shape = copy_of(self->shape, ndim);
+    out->strides = copy_of(self->strides, ndim);
+    weir__dl_tensor tensor = {
+        .data = (void *)(uintptr_t)(UINT64_C(1) << (20 + below(self, 44))),
+        .device = { types[below(self, sizeof types / sizeof types[0])], 0 },
+        .ndim = ndim,
+        .dtype = self->array.dtype,
+        .shape = below(self, 50) == 0 ? NULL : out->shape,
+        .strides = self->array.strides != NULL ? out->strides : NULL,
+        .byte_offset = below(self, 100),
+    };
+    if (below(self, 20) == 0)
+        tensor.data = (void *)(uintptr_t)support_random(&self->random);
+    if (below(self, 20) == 0)
+        tensor.data = NULL;
+    if (below(self, 20) == 0)
+        tensor.byte_offset = support_random(&self->random);
+    if (below(self, 20) == 0)
+        tensor.device.device_id = (int32_t)any_number(self);
+    if (below(self, 30) == 0) /* with too few extents: so it must not look at them */
+        tensor.ndim = below(self, 2) == 0 ? -1 : WEIR__NDIM_MAX + 1;
+    return tensor;
+}
+
+static weir_dlpack make_tensor(random_array *self, made *out)
+{
+    foreign_tensor_init(&out->it, 1, 0, NULL, 1, 1);
+    weir__dl_tensor tensor = any_tensor(self, out);
+    out->it.legacy.dl_tensor = out->it.versioned.dl_tensor = tensor;
+    out->it.versioned.version.minor = (uint32_t)below(self, 5);
+    if (below(self, 30) == 0)
+        out->it.versioned.version.major = (uint32_t)any_number(self);
+    if (below(self, 3) == 0)
+        out->it.versioned.flags = below(self, 8);
+    if (below(self, 30) == 0)
+        out->it.versioned.flags = support_random(&self->random);
+    out->is_versioned = below(self, 3) != 0;
+    return out->is_versioned ? foreign_versioned(&out->it) : foreign_legacy(&out->it);
+}
+
+/* Whether the rules allow it, but for what the device and the address have to say. */
+static bool may_be_taken(const made *from, const weir__dl_tensor *tensor)
+{
+    const weir__dl_versioned *it = &from->it.versioned;
+    bool is_padded = from->is_versioned && (it->flags & WEIR__DL_SUBBYTE_PADDED) != 0;
+    if (from->is_versioned && (it->version.major != 1 || it->flags >= 8))
+        return false;
+    if (from->is_versioned && it->version.minor >= 2 && tensor->ndim > 0 &&
+        tensor->strides == NULL)
+        return false;
+    if (tensor->ndim < 0 || tensor->ndim > WEIR__NDIM_MAX ||
+        (tensor->ndim > 0 && tensor->shape == NULL))
+        return false;
+    return weir__dtype_check(tensor->dtype, is_padded) == WEIR_OK;
+}
+
+/* Claims that it shows what the model says. */
+static void must_show(const weir_buffer *buffer, const weir_tensor *seen,
+                      const weir__dl_tensor *from)
+{
+    weir__array array = { from->dtype, from->ndim, from->shape, from->strides };
+    model it = model_of(&array);
+    must(it.is_possible && seen->ndim == from->ndim);
+    for (int32_t i = 0; i < from->ndim; i++)
+        must(seen->shape[i] == from->shape[i] &&
+             (from->strides == NULL || seen->strides[i] == from->strides[i]));
+    if (it.is_empty) {
+        must_equal(buffer->size, 0);
+        return;
+    }
+    wide first = (wide)(uintptr_t)from->data + from->byte_offset;
+    wide low = first - (-it.lowest + 7) / 8, end = first + (it.highest + 7) / 8;
+    must(from->data != NULL && low > 0 && end <= (wide)UINTPTR_MAX);
+    must((wide)(uintptr_t)buffer->data == low && (wide)buffer->size == end - low);
+    must((wide)seen->byte_offset == first - low);
+}
+
+/* Whether nothing speaks against it: then it has to be taken. */
+static bool is_sound(const made *from, const weir__dl_tensor *tensor)
+{
+    if (!may_be_taken(from, tensor))
+        return false;
+    weir__array array = { tensor->dtype, tensor->ndim, tensor->shape, tensor->strides };
+    model it = model_of(&array);
+    wide first = (wide)(uintptr_t)tensor->data + tensor->byte_offset;
+    weir__dl_device place = tensor->device;
+    bool is_here = place.device_type == 1 || place.device_type == 3 ||
+                   place.device_type == 13 ||
+                   (place.device_type == 12 && place.device_id == 0);
+    return is_here && it.is_possible &&
+           (it.is_empty ||
+            (tensor->data != NULL && first - (-it.lowest + 7) / 8 > 0 &&
+             first + (it.highest + 7) / 8 <= (wide)UINTPTR_MAX));
+}
+
+/* True: it was taken. */
+static bool must_be_taken_or_left(weir_device *device, random_array *self)
+{
+    made from;
+    weir_buffer buffer;
+    weir_tensor tensor;
+    weir_dlpack_import_options options = WEIR_DLPACK_IMPORT_INIT;
+    weir_dlpack as = make_tensor(self, &from);
+    const weir__dl_tensor *said = tensor_of(as);
+    options.contiguous = below(self, 8) == 0;
+    options.alignment = below(self, 8) == 0 ? (size_t)1 << below(self, 64) : 0;
+    weir_status status =
+        weir_dlpack_import(device, NULL, as, &options, &buffer, &tensor);
+    if (!options.contiguous && options.alignment == 0)
+        must_equal(status == WEIR_OK, is_sound(&from, said));
+    if (status == WEIR_OK) {
+        must(may_be_taken(&from, said));
+        must_show(&buffer, &tensor, said);
+        weir_buffer_reset(&buffer);
+        must_ok(weir_device_drain_sync(device));
+    } else {
+        must(status == WEIR_INVALID_ARGUMENT || status == WEIR_NOT_SUPPORTED);
+        must(buffer.storage == NULL && tensor.shape == NULL);
+        must_equal(from.it.deletions, 0);
+        weir_dlpack_delete(as);
+    }
+    must_equal(from.it.deletions, 1);
+    free(from.shape);
+    free(from.strides);
+    return status == WEIR_OK;
+}
+
+static void tensors_are_taken_whole_or_left(void **state)
+{
+    (void)state;
+    static random_array it;
+    uint64_t runs = support_bound("tensors that are imported", 20000, 300000);
+    uint64_t taken = 0;
+    weir_device *device = open_stepped(support_seed(0));
+    for (uint64_t i = 0; i < runs; i++) {
+        it.random = support_seed(i);
+        make_array(&it);
+        taken += must_be_taken_or_left(device, &it);
+    }
+    must(taken > runs / 50 && taken < runs / 2);
+    close_emulated(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arrays_from_the_edges_are_measured_or_refused),
+        cmocka_unit_test(tensors_are_taken_whole_or_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

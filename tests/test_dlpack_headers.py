@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """test_dlpack_headers.py - our declarations of DLPack's ABI against DLPack's own, of
-every version at hand: Debian's 0.6 and, where a wheel brings it, 1.3.
+every version at hand: Debian's 0.6 and, where a wheel brings it, 1.3; and weir/dlpack.h
+before, after and without each of these, in C and in C++.
 
 Without any of them that part is left out and said; with WEIR_CI set it fails.
 """
@@ -14,6 +15,7 @@ import unittest
 
 TOP = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 CC = os.environ.get("CC", "cc")
+CXX = os.environ.get("CXX", "c++")
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]
 DEBIAN = "/usr/include"
 # What Apache TVM FFI brings, where other libraries are installed for the tests.
@@ -106,6 +108,37 @@ def text_of(version, extra=()):
     return "\n".join(lines) + "\n"
 
 
+OURS = "#include <weir/dlpack.h>\n"
+THEIRS = "#include <dlpack/dlpack.h>\n"
+USE = """
+extern DLManagedTensor *old;
+DLManagedTensor *old;
+int use(weir_buffer *buffer, weir_tensor *tensor);
+int use(weir_buffer *buffer, weir_tensor *tensor)
+{
+    weir_dlpack out;
+    if (weir_dlpack_export(buffer, tensor, NULL, &out) != WEIR_OK)
+        return 1;
+    old = out.legacy;
+    return old->dl_tensor.ndim != tensor->ndim || weir_dlpack_done(old, NULL);
+}
+"""
+USE_NEW = """
+extern DLPackManagedTensorAllocator allocator;
+DLPackManagedTensorAllocator allocator =
+    (DLPackManagedTensorAllocator)(void (*)(void))weir_dlpack_allocate;
+extern struct DLManagedTensorVersioned *newer;
+struct DLManagedTensorVersioned *newer;
+int use_new(weir_dlpack *out);
+int use_new(weir_dlpack *out)
+{
+    newer = out->versioned;
+    return weir_dlpack_done_versioned(newer, NULL) != WEIR_OK;
+}
+"""
+LANGUAGES = ((CC, ".c", "-std=c11"), (CXX, ".cc", "-std=c++17"))
+
+
 class Headers(unittest.TestCase):
     def each(self, wanted):
         """Folder and version of each header with `wanted` as its major version."""
@@ -126,11 +159,35 @@ class Headers(unittest.TestCase):
             wrong = text_of(version, ["sizeof(DLTensor) == 56"])
             self.assertIn("assert", compile_text(wrong, *includes))
 
+    def stands_beside_theirs(self, wanted):
+        for version, folder in self.each(wanted):
+            use = USE + (USE_NEW if version >= (1, 3) else "")
+            for includes in (OURS + THEIRS, THEIRS + OURS, OURS + THEIRS + OURS):
+                self.compiles(includes + use, "-isystem", folder)
+
+    def compiles(self, text, *arguments):
+        for compiler, suffix, standard in LANGUAGES:
+            words = compile_text(text, standard, "-I", os.path.join(TOP, "include"),
+                                 *arguments, compiler=compiler, suffix=suffix)
+            self.assertEqual(words, "", (compiler, arguments, text))
+
     def test_our_abi_is_that_of_0(self):
         self.abi_is_theirs(0)
 
     def test_our_abi_is_that_of_1(self):
         self.abi_is_theirs(1)
+
+    def test_our_header_stands_beside_that_of_0(self):
+        self.stands_beside_theirs(0)
+
+    def test_our_header_stands_beside_that_of_1(self):
+        self.stands_beside_theirs(1)
+
+    def test_our_header_stands_alone(self):
+        self.compiles(OURS + "extern weir_dlpack_request it;\n"
+                      "weir_dlpack_request it = WEIR_DLPACK_REQUEST_INIT;\n"
+                      "extern weir_dlpack_import_options other;\n"
+                      "weir_dlpack_import_options other = WEIR_DLPACK_IMPORT_INIT;\n")
 
 
 if __name__ == "__main__":

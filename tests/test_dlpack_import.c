@@ -1,5 +1,6 @@
-/* test_dlpack_import.c - imports: what is refused and left to its owner, what a buffer
- * shows of an odd array, what is read only, and tensors of Weir's own that come back. */
+/* test_dlpack_import.c - imports: what is refused and left to its owner, what a
+ * buffer shows of an odd array, what is read only, and tensors of Weir's own that
+ * come back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,10 +82,10 @@ static void what_lies_elsewhere_is_refused(void **state)
     buffer_scene it = buffer_scene_open();
     foreign_tensor from;
     int32_t own = device_type_of(it.device);
+    int32_t other = own == WEIR_DLPACK_CUDA ? WEIR_DLPACK_EXT_DEV : WEIR_DLPACK_CUDA;
     const int32_t refused[][2] = {
-        { own, 1 }, { own, -1 }, { 0, 0 }, { 4, 0 }, { 7, 0 }, { 8, 0 }, { 10, 0 },
-        { 11, 0 }, { own == WEIR_DLPACK_CUDA ? WEIR_DLPACK_EXT_DEV : WEIR_DLPACK_CUDA, 0 },
-        { -1, 0 }, { INT32_MAX, 0 },
+        { own, 1 }, { own, -1 }, { other, 0 }, { 0, 0 }, { 4, 0 }, { 7, 0 }, { 8, 0 },
+        { 10, 0 }, { 11, 0 }, { -1, 0 }, { INT32_MAX, 0 },
     };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         bytes_on(refused[i][0], refused[i][1], &from);
@@ -245,8 +246,8 @@ static void what_is_read_only_stays_so(void **state)
     buffer_scene_close(&it);
 }
 
-/* Memory of the host, exported by one device and imported by another, whose streams mean
- * nothing to the first. */
+/* Memory of the host, exported by one device and imported by another, whose streams
+ * mean nothing to the first. */
 static void another_device_may_import_what_is_the_hosts(void **state)
 {
     (void)state;
