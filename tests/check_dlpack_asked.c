@@ -89,6 +89,33 @@ static void c32_always_means_a_copy_of_its_own(void **state)
     checklist_end(&it);
 }
 
+/* What lies before the window, behind it, and below its first element. */
+static void c32_a_copy_of_a_window_has_its_bytes(void **state)
+{
+    (void)state;
+    checklist_stage it = checklist_begin();
+    weir_buffer buffer = filled_buffer(&it, it.mr, 1);
+    must_ok(weir_fill(it.device, it.a, (char *)buffer.data + 1600, 2, 100));
+    must_ok(weir_fill(it.device, it.a, (char *)buffer.data + 1500, 3, 100));
+    int64_t shape[] = { 2, 100 }, strides[] = { -100, 1 }, to = number_of(it.b);
+    weir_tensor tensor = { { WEIR_DTYPE_INT, 8, 1 }, 2, shape, strides, 1600 };
+    weir_dlpack_request request = ask_for(&to, WEIR_COPY_ALWAYS, NULL);
+    weir_dlpack x;
+    weir_buffer back;
+    must_ok(weir_dlpack_export(&buffer, &tensor, &request, &x));
+    must_equal(statistics_of(it.mr).out_bytes, BYTES + 200);
+    weir_buffer_reset(&buffer);
+    must_ok(weir_dlpack_import(it.device, it.b, x, NULL, &back, &tensor));
+    must(back.size == 200 && tensor.byte_offset == 100);
+    request = ask_for(NULL, WEIR_COPY_IF_NEEDED, &host);
+    x = must_export(&back, &request);
+    const char *bytes = data_of(x);
+    must(is_filled(bytes + 100, 2, 100) && is_filled(bytes, 3, 100));
+    weir_buffer_reset(&back);
+    weir_dlpack_delete(x);
+    checklist_end(&it);
+}
+
 static void c32_a_copy_in_memory_of_each_kind(void **state)
 {
     (void)state;
@@ -264,6 +291,14 @@ static void c37_a_stream_for_the_host_is_never_looked_at(void **state)
     must(is_filled(data_of(x), 6, BYTES));
     weir_dlpack_delete(x);
     weir_buffer_reset(&buffer);
+    weir_resource *mr; /* nor where nothing is copied */
+    must_ok(weir_resource_open(it.device, "pool/managed", &mr));
+    buffer = filled_buffer(&it, mr, 5);
+    x = must_export(&buffer, &request);
+    must(data_of(x) == buffer.data && is_filled(buffer.data, 5, BYTES));
+    weir_dlpack_delete(x);
+    weir_buffer_reset(&buffer);
+    weir_resource_unref(mr);
     checklist_end(&it);
 }
 
@@ -399,6 +434,7 @@ int main(void)
         cmocka_unit_test(c30_nothing_is_copied_where_nothing_must),
         cmocka_unit_test(c31_never_means_never),
         cmocka_unit_test(c32_always_means_a_copy_of_its_own),
+        cmocka_unit_test(c32_a_copy_of_a_window_has_its_bytes),
         cmocka_unit_test(c32_a_copy_in_memory_of_each_kind),
         cmocka_unit_test(c33_a_copy_says_so_and_a_view_does_not),
         cmocka_unit_test(c34_the_same_device_copies_nothing),
