@@ -76,6 +76,7 @@ typedef struct weir__clock {
     bool retired;            /* its stream must not be touched any more */
     bool retiring;           /* ... and the last event is being recorded */
     bool changing;           /* the listeners are being told of what comes */
+    bool has_lives;          /* of which the last mark may be asked for when it ended */
     _Atomic uint64_t counter; /* the last mark taken; also read without the lock */
     uint64_t done;           /* all marks up to here are done */
     weir__cover *covers;     /* recorded, not known done; oldest first */

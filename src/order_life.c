@@ -39,11 +39,13 @@ weir_status weir__order_life(weir__order *order, weir_stream stream, weir__life 
     if (status != WEIR_OK)
         return status;
     weir__mutex_lock(&order->lock);
-    const weir__clock *clock = weir__find_stream(order, stream);
-    if (clock != NULL)
+    weir__clock *clock = weir__find_stream(order, stream);
+    if (clock != NULL) {
         *out = (weir__life){ clock->id, changes_seen(order, clock) };
-    else
+        clock->has_lives = true;
+    } else {
         *out = (weir__life){ id, 0 };
+    }
     weir__mutex_unlock(&order->lock);
     if (stream == WEIR_STREAM_PER_THREAD)
         out->changes = OF_THREAD | weir__thread_self()->number;

@@ -196,6 +196,8 @@ weir_status weir__order_retire(weir__order *order, weir_stream stream,
         return status;
     }
     weir__clock_retire(order, clock);
+    if (clock->has_lives) /* what was put there since the last mark counts, too */
+        (void)clock_tick(clock);
     clock->retiring = true;
     while (clock->pins > 0)
         weir__cond_wait(&order->changed, &order->lock);

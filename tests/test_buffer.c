@@ -264,6 +264,26 @@ static void a_stream_ends_before_its_buffer(void **state)
     buffer_scene_close(&it);
 }
 
+/* The same where there is no other stream, and nobody has asked how far this one is. */
+static void the_only_stream_ends_before_its_buffer(void **state)
+{
+    (void)state;
+    buffer_scene it = { .device = open_stepped(support_seed_in_use()) };
+    weir_resource *leaf;
+    must_ok(weir_device_resource_create(it.device, &leaf));
+    weir_stream c = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    weir_buffer x;
+    must_ok(weir_buffer_allocate(leaf, c, MIB, WEIR_ALIGNMENT, &x));
+    uint64_t gate = stall_stream(&it, c);
+    write_all(&it, c, &x, 5);
+    must_ok(weir_stream_destroy(it.device, c));
+    weir_buffer_reset(&x);
+    must_equal(statistics_of(leaf).kept_bytes, MIB);
+    open_stream(&it, gate);
+    weir_resource_unref(leaf);
+    close_emulated(it.device);
+}
+
 static void the_old_stream_is_noted(void **state)
 {
     (void)state;
@@ -531,6 +551,7 @@ int main(void)
         cmocka_unit_test(the_host_waits),
         cmocka_unit_test(uses_of_many_streams_all_count),
         cmocka_unit_test(a_stream_ends_before_its_buffer),
+        cmocka_unit_test(the_only_stream_ends_before_its_buffer),
         cmocka_unit_test(the_old_stream_is_noted),
         cmocka_unit_test(the_end_waits_for_the_old_stream),
         cmocka_unit_test(one_of_two_goes_to_another_stream),
