@@ -22,7 +22,7 @@ function(bench_program name)
 endfunction()
 
 bench_program(null allocator_null.c own_cases_none.c)
-bench_program(weir allocator_weir.c own_cases_weir.c)
+bench_program(weir allocator_weir.c own_cases_weir.c cases_buffers.c)
 target_link_libraries(bench_weir PRIVATE weir)
 
 # What is not a matter of pairs.

@@ -1,5 +1,5 @@
 /* own_cases_weir.c - cases that only Weir has: of RMM's benchmarks those that do more
- * than allocate, with RMM's parameters and names. */
+ * than allocate, with RMM's parameters and names; and those of buffers. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -154,12 +154,18 @@ static const bench_kind kind_pooled = { "stream", one_prepare, nothing_open, poo
 static const bench_kind kind_made = { "stream", one_prepare, nothing_open, made_run,
                                       nothing_close };
 
+/* cases_buffers.c */
+extern const bench_kind kind_buffer_allocate, kind_buffer_slice, kind_round_trip,
+    kind_records;
+
 #define MULTI_STREAM(STREAMS, WARM, NAME)                                        \
     { .name = "RMM/MULTI_STREAM_ALLOCATIONS/" NAME, .kind = &kind_multi_stream,  \
       .count = STREAMS, .depth = WARM }
 #define VECTOR(COUNT, NAME)                                                      \
     { .name = "RMM/UVECTOR/" NAME, .kind = &kind_vector,                         \
       .bytes = (size_t)(COUNT) * sizeof(int32_t) }
+
+#define BUFFER .bytes = 4096, .streams = 1
 
 const bench_case own_cases[] = {
     MULTI_STREAM(1, 0, "1"),
@@ -176,6 +182,10 @@ const bench_case own_cases[] = {
     VECTOR(1000000000, "1G"),
     { .name = "RMM/CUDA_STREAM_POOL/pool", .kind = &kind_pooled, .streams = POOLED },
     { .name = "RMM/CUDA_STREAM_POOL/new", .kind = &kind_made },
+    { .name = "buffer/allocate", .kind = &kind_buffer_allocate, BUFFER },
+    { .name = "buffer/slice", .kind = &kind_buffer_slice, BUFFER },
+    { .name = "dlpack/round-trip", .kind = &kind_round_trip, BUFFER },
+    { .name = "dlpack/records", .kind = &kind_records, BUFFER },
 };
 
 const size_t own_case_count = sizeof own_cases / sizeof *own_cases;

@@ -47,6 +47,11 @@ RMM_OTHERS = ["RMM/" + name for name in [
     *("UVECTOR/" + count for count in ["10k", "100k", "1M", "10M", "100M", "1G"]),
     "CUDA_STREAM_POOL/pool", "CUDA_STREAM_POOL/new"]]
 
+# Buffers, and the two host allocations that a round trip by DLPack needs.
+RECORDS = "dlpack/records"
+BUFFERS = ["buffer/allocate", "buffer/slice", "dlpack/round-trip", RECORDS]
+ROUND_TRIP_TARGET = 6
+
 QUICK = ["W1/256", "W1/4K", "W1/1Mx32", "W2/10k/1M", "W3", "W4", "W4/ring", "W5/100",
          "W5/1k", "W5/10k", "W5/10k/small"]
 
@@ -84,6 +89,7 @@ def items_of(quick, cores, scripts):
     for name in threads:
         items += [case_item(name, ALL, n) for n in thread_counts(cores, quick)]
     items.append(case_item("threads/freed-by-another", ALL, 2))
+    items += [case_item(name, ["weir"]) for name in BUFFERS]
     for name, path in scripts.items():
         items.append(Item("trace/" + name, ["trace", "--script", path], ALL))
     if not quick:

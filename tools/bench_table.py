@@ -104,6 +104,19 @@ def meeting_rows(figures):
     return rows
 
 
+def buffer_rows(figures):
+    """Gross; and against what the host allocations of a round trip cost alone."""
+    rows = [["a buffer or tensor made and ended", "ns", "times the records", "target"]]
+    records = figures.get(bench_plan.RECORDS, {}).get("weir")
+    for key in bench_plan.BUFFERS:
+        weir = figures.get(key, {}).get("weir")
+        if weir and records:
+            target = str(bench_plan.ROUND_TRIP_TARGET) if "trip" in key else ""
+            rows.append([key, words.number_of(weir["gross"]),
+                         f"{weir['gross'] / records['gross']:.1f}", target])
+    return rows
+
+
 def rmm_rows(figures):
     """With RMM's names; RANDOM_ALLOCATIONS net of the harness, the others gross."""
     rows = [["RMM's benchmark", "ns per pair, kernel, vector or stream", "runs"]]
@@ -149,6 +162,7 @@ def tables_of(results):
               ("threads, million units per second, all together",
                thread_rows(figures, cores)),
               ("threads that meet, ns per pair, net", meeting_rows(figures)),
+              ("buffers, and tensors handed over by DLPack, ns", buffer_rows(figures)),
               ("RMM's benchmarks, on Weir", rmm_rows(figures)),
               ("one block of each size, ns per pair, net",
                sweep_rows(figures, "size", bench_plan.SIZES)),
