@@ -138,12 +138,16 @@ static bool make_room(weir__async *self, size_t bytes, int round)
 
 static weir_status draw(weir__async *self, weir_stream stream, size_t bytes, void **out)
 {
-    for (int round = 0;; round++) {
+    int round = 0;
+    for (;;) {
+        uint64_t freed = weir__async_count_freed(self);
         weir_status status = weir__mempool_malloc(self->device, self->pool, stream,
                                                   bytes, out);
         if (status != WEIR_OUT_OF_MEMORY)
             return status;
-        if (!make_room(self, bytes, round))
+        if (weir__async_wait_for_landing(self, freed))
+            continue;
+        if (!make_room(self, bytes, round++))
             return fail_memory(self, bytes);
     }
 }
@@ -276,7 +280,7 @@ static void free_leaving(weir__async *self, weir_stream stream, weir__kept_block
     count_back_locked(self, block);
     weir__async_verify_locked(self);
     weir__mutex_unlock(&self->lock);
-    weir__async_free_block(self, stream, block);
+    (void)weir__async_free_block(self, stream, block);
 }
 
 /* Keeps a block that comes back, behind its marks. */

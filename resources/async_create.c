@@ -150,6 +150,7 @@ void weir__async_free(weir__async *self)
                          weir__device_is_lost(device) ? "the device is lost"
                                                       : "the device did not take it");
     weir__block_table_finish(&self->table);
+    weir__cond_destroy(&self->landed);
     weir__mutex_destroy(&self->lock);
     weir__host_free(self);
 }
@@ -198,6 +199,7 @@ weir_status weir_async_create(weir_device *device, const weir_async_options *opt
         return status;
     }
     weir__mutex_init(&self->lock, WEIR__RANK_RESOURCE);
+    weir__cond_init(&self->landed);
     status = begin(self, &complete, out);
     if (status != WEIR_OK)
         weir__async_free(self);

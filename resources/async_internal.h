@@ -23,6 +23,9 @@ typedef struct weir__async {
     weir__kept_block *oldest;   /* kept ones, a list through `newer` */
     weir__kept_block *youngest;
     size_t kept_blocks;         /* on that list */
+    size_t in_hand_blocks;      /* off it: a thread is about to free them */
+    uint64_t freed;             /* of those: the driver has them */
+    weir__cond landed;          /* one is in nobody's hands any more */
     size_t reserved_bytes;      /* by the pool, when it was last asked */
     weir__kept_refusal refusal;
     weir_resource_statistics counts;
@@ -33,9 +36,10 @@ extern const weir_resource_ops weir__async_ops;
 /* Keeps a block that is in the table, behind its marks; without any for good. */
 void weir__async_keep_locked(weir__async *self, weir__kept_block *block);
 
-/* Gives a block to the driver, on `stream`; its record is in no table any more. If that
- * fails it is kept, behind the marks that it has, or else what is on `stream`. */
-void weir__async_free_block(weir__async *self, weir_stream stream,
+/* Gives a block to the driver, on `stream`; its record is in no table any more. False:
+ * that failed, and it is kept, behind the marks that it has, or else what is on
+ * `stream`. */
+bool weir__async_free_block(weir__async *self, weir_stream stream,
                             weir__kept_block *block);
 
 /* Makes `back` wait for all of the marks. */
@@ -44,6 +48,11 @@ weir_status weir__async_back_waits(const weir__async *self, const weir__mark *ma
 
 /* Looks at `most` kept blocks, and frees those that `back` can be made to wait for. */
 void weir__async_free_kept(weir__async *self, size_t most);
+
+/* Others may free kept blocks that a thread lacks; when it looked, `freed` were. True
+ * once there are more, false if nobody has any in his hands. */
+uint64_t weir__async_count_freed(weir__async *self);
+bool weir__async_wait_for_landing(weir__async *self, uint64_t freed);
 
 size_t weir__async_count_kept(weir__async *self);
 size_t weir__async_aside_bytes_locked(const weir__async *self);

@@ -2,7 +2,8 @@
  * driver yet, because of a capture or because it failed; and the way to give them.
  *
  * They are few, and stand in a list: who looks at one takes it from the front, and puts
- * it back at the end. The host waits for none of them: the stream `back` does.
+ * it back at the end; who lacks memory waits for what is in another's hands. The host
+ * waits for none to be done: the stream `back` does.
  *
  * A record leaves the table before the driver is given the block, because that may hand
  * out the same address to another thread at once. */
@@ -56,6 +57,7 @@ static weir__kept_block *take_oldest(weir__async *self)
     if (block != NULL) {
         self->oldest = block->newer;
         self->kept_blocks--;
+        self->in_hand_blocks++;
     }
     weir__mutex_unlock(&self->lock);
     return block;
@@ -67,6 +69,34 @@ static void put_back(weir__async *self, weir__kept_block *block)
     append_locked(self, block);
     weir__async_verify_locked(self);
     weir__mutex_unlock(&self->lock);
+}
+
+/* What was taken off the list is in nobody's hands any more. */
+static void land_one(weir__async *self, bool is_freed)
+{
+    weir__mutex_lock(&self->lock);
+    self->in_hand_blocks--;
+    self->freed += is_freed;
+    weir__cond_broadcast(&self->landed);
+    weir__mutex_unlock(&self->lock);
+}
+
+uint64_t weir__async_count_freed(weir__async *self)
+{
+    weir__mutex_lock(&self->lock);
+    uint64_t freed = self->freed;
+    weir__mutex_unlock(&self->lock);
+    return freed;
+}
+
+bool weir__async_wait_for_landing(weir__async *self, uint64_t freed)
+{
+    weir__mutex_lock(&self->lock);
+    while (self->in_hand_blocks != 0 && self->freed == freed)
+        weir__cond_wait(&self->landed, &self->lock);
+    bool has_more = self->freed != freed;
+    weir__mutex_unlock(&self->lock);
+    return has_more;
 }
 
 void weir__async_keep_locked(weir__async *self, weir__kept_block *block)
@@ -116,13 +146,13 @@ weir_status weir__async_back_waits(const weir__async *self, const weir__mark *ma
     return status;
 }
 
-void weir__async_free_block(weir__async *self, weir_stream stream,
+bool weir__async_free_block(weir__async *self, weir_stream stream,
                             weir__kept_block *block)
 {
     weir_status status = weir__mempool_free(self->device, stream, block->record.ptr);
     if (status == WEIR_OK) {
         weir__host_free(block);
-        return;
+        return true;
     }
     int32_t code = weir_last_error().native_code;
     if (block->mark_count == 0) {
@@ -134,6 +164,7 @@ void weir__async_free_block(weir__async *self, weir_stream stream,
     weir__block_table_reinsert(&self->table, &block->record);
     weir__async_keep_locked(self, block);
     weir__mutex_unlock(&self->lock);
+    return false;
 }
 
 /* Whether `back` could be made to wait for all marks of `block`. */
@@ -150,14 +181,14 @@ static bool can_go(const weir__async *self, const weir__kept_block *block)
     return true;
 }
 
-/* Gives a block that was taken off the list to the driver, behind its marks; or puts it
- * back. */
-static void free_or_put_back(weir__async *self, weir__kept_block *block)
+/* Gives a block that was taken off the list to the driver, behind its marks. False: it
+ * is put back. */
+static bool free_or_put_back(weir__async *self, weir__kept_block *block)
 {
     if (!can_go(self, block) ||
         weir__async_back_waits(self, block->marks, block->mark_count) != WEIR_OK) {
         put_back(self, block);
-        return;
+        return false;
     }
     if (block->rests_on_giver)
         (void)weir__order_may_take(order_of(self), 0, WEIR__MARK_DONE);
@@ -165,7 +196,7 @@ static void free_or_put_back(weir__async *self, weir__kept_block *block)
     weir__block_table_remove(&self->table, &block->record);
     self->counts.kept_bytes -= block->record.bytes;
     weir__mutex_unlock(&self->lock);
-    weir__async_free_block(self, self->back, block);
+    return weir__async_free_block(self, self->back, block);
 }
 
 void weir__async_free_kept(weir__async *self, size_t most)
@@ -174,5 +205,5 @@ void weir__async_free_kept(weir__async *self, size_t most)
     if (looks > most)
         looks = most;
     for (weir__kept_block *block; looks > 0 && (block = take_oldest(self)); looks--)
-        free_or_put_back(self, block);
+        land_one(self, free_or_put_back(self, block));
 }
