@@ -53,8 +53,9 @@ static inline void absorb(weir__heap *heap, uint32_t id, weir__heap_block *block
                           uint32_t next, weir__heap_block *its)
 {
     uint32_t after = weir__heap_behind(its);
-    join(block, id, block_at(heap, after), after);
-    weir__heap_map_put(heap, its, next, block, false);
+    weir__heap_block *behind = block_at(heap, after);
+    join(block, id, behind, after);
+    weir__heap_map_put(heap, its, next, block, behind, false);
     weir__heap_set_grains(block, weir__heap_grains(block) + weir__heap_grains(its));
     weir__heap_record_give_back(heap, next, its);
 }
@@ -102,9 +103,9 @@ static inline uint32_t take_along(weir__heap *heap, weir__heap_owner *owner,
 /* A block that is neither taken nor free becomes FREE behind mark `number` of an owner,
  * with all that is FREE under that beside it, or RETURNED. `record` is its own, without
  * more marks, or 0. */
-static inline uint32_t make_free(weir__heap *heap, uint32_t id, weir__heap_block *block,
-                                 weir__heap_owner *owner, uint32_t record,
-                                 uint64_t number)
+static WEIR_INLINE uint32_t make_free(weir__heap *heap, uint32_t id,
+                                      weir__heap_block *block, weir__heap_owner *owner,
+                                      uint32_t record, uint64_t number)
 {
     const uint32_t tag = weir__heap_free_tag(owner->slot);
     const uint32_t before = block->before, next = weir__heap_behind(block);
@@ -157,26 +158,31 @@ static inline uint32_t make_free(weir__heap *heap, uint32_t id, weir__heap_block
 uint32_t weir__heap_release_to(weir__heap *heap, uint32_t id, weir__heap_block *block,
                                weir__heap_owner *owner, uint64_t number)
 {
-    uint32_t record = 0;
-    if (WEIR_LIKELY(weir__heap_state_of(block) == WEIR__HEAP_CACHED)) {
-        weir__heap_untake(heap, block);
-    } else {
-        WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_HELD,
-                   "only what is held or came back can be released");
-        record = weir__heap_link(block);
-        if (record != 0 && weir__heap_free_at(heap, record)->more != 0) {
-            set_limbo(heap, id, owner, weir__heap_free_at(heap, record), number);
-            return id;
-        }
+    weir__heap_untake(heap, block);
+    return make_free(heap, id, block, owner, 0, number);
+}
+
+static uint32_t release_held(weir__heap *heap, uint32_t id, weir__heap_block *block,
+                             weir__heap_owner *owner, uint64_t number)
+{
+    WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_HELD,
+               "only what is held or came back can be released");
+    uint32_t record = weir__heap_link(block);
+    if (record != 0 && weir__heap_free_at(heap, record)->more != 0) {
+        set_limbo(heap, id, owner, weir__heap_free_at(heap, record), number);
+        return id;
     }
     return make_free(heap, id, block, owner, record, number);
 }
 
 uint32_t weir__heap_release(weir__heap *heap, uint32_t id, weir__mark mark)
 {
+    weir__heap_block *block = block_at(heap, id);
     weir__heap_owner *owner = weir__heap_owner_take(heap, mark.clock);
     WEIR_CHECK(owner != NULL, "who releases has asked whether that can be");
-    return weir__heap_release_to(heap, id, block_at(heap, id), owner, mark.number);
+    return weir__heap_state_of(block) == WEIR__HEAP_CACHED
+               ? weir__heap_release_to(heap, id, block, owner, mark.number)
+               : release_held(heap, id, block, owner, mark.number);
 }
 
 /* What a request leaves: it gives up records that it is promised for this. */
@@ -236,17 +242,17 @@ static inline uint32_t split(weir__heap *heap, uint32_t id, weir__heap_block *bl
                              uint32_t link)
 {
     uint32_t after = weir__heap_behind(block);
-    weir__heap_block *its;
+    weir__heap_block *its, *behind = block_at(heap, after);
     uint32_t rest = weir__heap_record_take(
         heap, home,
         (weir__heap_setup){ .grain = weir__heap_grain(block) + grains,
                             .grains = weir__heap_grains(block) - grains,
                             .low = tag, .link = link, .before = id, .after = after },
         &its);
-    block_at(heap, after)->before = rest;
+    behind->before = rest;
     weir__heap_set_behind(block, rest);
     weir__heap_set_grains(block, grains);
-    weir__heap_map_put(heap, its, rest, block, true);
+    weir__heap_map_put(heap, its, rest, block, behind, true);
     return rest;
 }
 

@@ -311,7 +311,8 @@ void weir__heap_hold(weir__heap *heap, uint32_t block);
  * clock; or LIMBO, if it has more marks. Without a record for it: RETURNED. Returns
  * what it is part of now. weir__heap_can_release has said that it can be. */
 uint32_t weir__heap_release(weir__heap *heap, uint32_t block, weir__mark mark);
-/* The same, behind mark `number` of an owner's clock; `record` is the block's. */
+/* The same of a CACHED block, behind mark `number` of an owner's clock; `record` is the
+ * block's. */
 uint32_t weir__heap_release_to(weir__heap *heap, uint32_t block,
                                weir__heap_block *record, weir__heap_owner *owner,
                                uint64_t number);

@@ -275,31 +275,41 @@ static inline _Atomic uint32_t *weir__heap_page(const weir__heap *heap,
 void weir__heap_map_insert(weir__heap *heap, uint32_t id);
 void weir__heap_map_remove(weir__heap *heap, uint32_t id);
 
-/* Whether a block that has another one in front is alone in its page: then it is all
- * that the page's entry names. */
-static inline bool weir__heap_is_alone(const weir__heap_block *block,
-                                       const weir__heap_block *front)
+/* Whether neighbours begin in one page; one may be an END. */
+static inline bool weir__heap_share_page(const weir__heap_block *block,
+                                         const weir__heap_block *other)
 {
-    const uint32_t grains = 1u << (WEIR__PAGE_BITS - WEIR__HEAP_GRAIN_BITS);
+    const uint32_t bits = WEIR__PAGE_BITS - WEIR__HEAP_GRAIN_BITS;
     uint32_t low = atomic_load_explicit(&block->low, memory_order_relaxed);
-    uint32_t front_low = atomic_load_explicit(&front->low, memory_order_relaxed);
-    return (low ^ front_low) >= grains &&
-           (low & (grains - 1)) + (uint64_t)weir__heap_grains(block) >= grains;
+    uint32_t its_low = atomic_load_explicit(&other->low, memory_order_relaxed);
+    return (low ^ its_low) >> bits == 0;
 }
 
-/* Does one or the other. */
+/* Does one or the other with a block that has both neighbours. With none in front in
+ * its page it is what the page's entry names, and after it what is behind, if that
+ * begins there: unless there is a table, or another chunk. */
 static inline void weir__heap_map_put(weir__heap *heap, const weir__heap_block *block,
                                       uint32_t id, const weir__heap_block *front,
-                                      bool is_in)
+                                      const weir__heap_block *behind, bool is_in)
 {
-    if (WEIR_LIKELY(weir__heap_is_alone(block, front)))
-        atomic_store_explicit(weir__heap_page(heap, weir__heap_base(block)),
-                              is_in ? id : 0, memory_order_release);
-    else if (is_in)
+    const bool has_next = weir__heap_share_page(block, behind);
+    if (WEIR_LIKELY(!weir__heap_share_page(block, front) &&
+                    !(has_next && weir__heap_state_of(behind) == WEIR__HEAP_END))) {
+        _Atomic uint32_t *entry = weir__heap_page(heap, weir__heap_base(block));
+        uint32_t first = atomic_load_explicit(entry, memory_order_relaxed);
+        if (WEIR_LIKELY((first & WEIR__PAGE_IS_TABLE) == 0)) {
+            uint32_t next = has_next ? weir__heap_behind(block) : 0;
+            WEIR_ASSERT(first == (is_in ? next : id), "a page names its first block");
+            atomic_store_explicit(entry, is_in ? id : next, memory_order_release);
+            return;
+        }
+    }
+    if (is_in)
         weir__heap_map_insert(heap, id);
     else
         weir__heap_map_remove(heap, id);
 }
+
 /* Another record stands for a block from now on, between the same neighbours. */
 void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with);
 
