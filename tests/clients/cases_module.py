@@ -5,6 +5,7 @@ import threading
 import weakref
 
 import cases
+import programs
 import weir
 import weir_abi as abi
 from cases import HOST_KINDS, PLACES, Counted, Given, must_raise
@@ -161,6 +162,16 @@ def b29_a_memoryview_waits_for_what_is_on_the_stream(world):
             assert world.blocks_out() == 1 and seen[7] == 19
             del seen
             assert world.blocks_out() == 0
+
+
+def also_a_stream_may_end_before_its_buffer(world):
+    for kind in (*HOST_KINDS, "device", "pool/device"):
+        with world.device.stream() as stream:
+            buffer = world.buffer(kind, (1 << 16,), stream=stream)
+            for value in range(20):
+                buffer.fill(value)
+        buffer.close()
+        assert world.blocks_out() == 0
 
 
 def also_a_memoryview_has_shape_and_format(world):
@@ -361,6 +372,12 @@ def c44_a_copy_and_what_is_read_only_are_told(world):
             capsule = source.__dlpack__(max_version=(1, 3), copy=copy)
             assert weir.tensor_in(capsule).versioned.contents.flags == wanted
         must_raise(BufferError, view.__dlpack__)
+
+
+# --- all of it -------------------------------------------------------------------
+
+def also_programs_keep_every_byte_in_order(world):
+    programs.run(world)
 
 
 # --- CUDA's array interface ------------------------------------------------------
