@@ -119,6 +119,10 @@ weir_status weir__storage_use(weir_storage *self, weir_stream stream,
  * can name it. */
 void weir__storage_use_surely(weir_storage *self, weir_stream stream,
                               weir_access access);
+/* The same for a stream in that life, with its mark: where its event cannot be recorded
+ * that is an aside one. */
+weir__mark weir__storage_note(weir_storage *self, weir__holder user,
+                              weir_access access);
 /* Whether the stream of clock `t` is behind all uses, and nothing else uses the
  * bytes. */
 bool weir__storage_is_passed(weir_storage *self, uint64_t t);

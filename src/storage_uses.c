@@ -143,21 +143,27 @@ void weir__storage_use_surely(weir_storage *self, weir_stream stream,
         atomic_store(&self->is_unnamed, true);
 }
 
-void weir__storage_note_holder(weir_storage *self, weir__holder holder)
+weir__mark weir__storage_note(weir_storage *self, weir__holder user, weir_access access)
 {
     weir__order *order = weir__storage_order(self);
-    while (holder.stream != WEIR__NO_STREAM) {
+    for (;;) {
         weir__mark full;
-        weir__mark mark = weir__order_life_mark(order, holder.stream, holder.life);
-        if (mark.clock == 0 || try_note(self, mark, WEIR_WRITE, &full))
-            return;
+        weir__mark mark = weir__order_life_mark(order, user.stream, user.life);
+        if (mark.clock == 0 || try_note(self, mark, access, &full))
+            return mark;
         if (mark.clock == WEIR__CLOCK_ASIDE ||
-            !weir__order_lives(order, holder.stream, holder.life) ||
-            weir__order_wait(order, mark.clock, holder.stream, full) != WEIR_OK) {
+            !weir__order_lives(order, user.stream, user.life) ||
+            weir__order_wait(order, mark.clock, user.stream, full) != WEIR_OK) {
             atomic_store(&self->is_unnamed, true);
-            return;
+            return mark;
         }
     }
+}
+
+void weir__storage_note_holder(weir_storage *self, weir__holder holder)
+{
+    if (holder.stream != WEIR__NO_STREAM)
+        (void)weir__storage_note(self, holder, WEIR_WRITE);
 }
 
 void weir__storage_note_last(weir_storage *self, weir__holder holder)

@@ -36,6 +36,7 @@
 typedef enum weir__rank {
     WEIR__RANK_REGISTRY = 1, /* the list of open devices */
     WEIR__RANK_CURRENT,      /* a device's current resource */
+    WEIR__RANK_PAGES,        /* the host's pages that buffers have registered */
     WEIR__RANK_LISTENERS,    /* who is told of the ends of streams, and is told */
     WEIR__RANK_MISS,         /* one at a time may look beyond a resource's own memory */
     WEIR__RANK_SEATS,        /* a pool's threads and their caches */

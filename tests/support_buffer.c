@@ -3,13 +3,18 @@
 
 #include <string.h>
 
-buffer_scene buffer_scene_open(void)
+buffer_scene buffer_scene_on(weir_device *device)
 {
-    buffer_scene it = { .device = open_stepped(support_seed_in_use()) };
+    buffer_scene it = { .device = device };
     it.a = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
     it.b = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
     must_ok(weir_resource_open(it.device, "pool/device", &it.pool));
     return it;
+}
+
+buffer_scene buffer_scene_open(void)
+{
+    return buffer_scene_on(open_stepped(support_seed_in_use()));
 }
 
 void buffer_scene_close(buffer_scene *it)

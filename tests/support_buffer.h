@@ -16,6 +16,7 @@ typedef struct buffer_scene {
 } buffer_scene;
 
 buffer_scene buffer_scene_open(void);
+buffer_scene buffer_scene_on(weir_device *device);
 void buffer_scene_close(buffer_scene *it);
 
 weir_buffer make_buffer(buffer_scene *it, weir_stream stream, size_t bytes);

@@ -1,4 +1,5 @@
-/* weir/buffer.hpp - weir/buffer.h for C++17: an owner that moves and is never copied.
+/* weir/buffer.hpp - weir/buffer.h and weir/host.h for C++17: an owner of a buffer, that
+ * moves and is never copied.
  *
  * A header alone: each member is a call of the C function of its name, which tells what
  * it does. What can fail throws weir::error; then all is as the C function leaves it.
@@ -29,6 +30,7 @@
 #include <utility>
 
 #include "weir/buffer.h"
+#include "weir/host.h"
 
 namespace weir {
 
@@ -114,15 +116,26 @@ public:
     [[nodiscard]] static buffer adopt(weir_device *device, weir_stream stream,
                                       const weir_foreign &foreign, Deleter deleter)
     {
-        static_assert(std::is_invocable_v<Deleter &, void *, std::size_t, weir_stream>,
-                      "a deleter is called with ptr, bytes and stream");
-        auto kept = std::make_unique<Deleter>(std::move(deleter));
-        weir_foreign with = foreign;
-        with.deleter = call_and_delete<Deleter>;
-        with.context = kept.get();
-        buffer out = adopt(device, stream, with);
-        (void)kept.release(); /* the storage has it */
+        return adopt_with(&weir_buffer_adopt, device, stream, foreign,
+                          std::move(deleter));
+    }
+
+    /* An array of the host's; the second with any callable, likewise. */
+    [[nodiscard]] static buffer adopt_host(weir_device *device, weir_stream stream,
+                                           const weir_host_array &array)
+    {
+        buffer out;
+        check(weir_buffer_adopt_host(device, stream, &array, &out.it_));
         return out;
+    }
+
+    template <typename Deleter>
+    [[nodiscard]] static buffer adopt_host(weir_device *device, weir_stream stream,
+                                           const weir_host_array &array,
+                                           Deleter deleter)
+    {
+        return adopt_with(&weir_buffer_adopt_host, device, stream, array,
+                          std::move(deleter));
     }
 
     [[nodiscard]] static buffer adopt_block(weir_resource *mr, weir_stream stream,
@@ -229,6 +242,36 @@ public:
         check(weir_buffer_wait_sync(&it_, access));
     }
 
+    /* ---- the host ---- */
+
+    weir_point to_host(weir_stream stream, std::size_t offset, std::size_t bytes,
+                       void *host)
+    {
+        weir_point out;
+        check(weir_buffer_to_host(&it_, stream, offset, bytes, host, &out));
+        return out;
+    }
+
+    weir_point from_host(weir_stream stream, std::size_t offset, std::size_t bytes,
+                         const void *host)
+    {
+        weir_point out;
+        check(weir_buffer_from_host(&it_, stream, offset, bytes, host, &out));
+        return out;
+    }
+
+    void to_host_sync(weir_stream stream, std::size_t offset, std::size_t bytes,
+                      void *host)
+    {
+        check(weir_buffer_to_host_sync(&it_, stream, offset, bytes, host));
+    }
+
+    void from_host_sync(weir_stream stream, std::size_t offset, std::size_t bytes,
+                        const void *host)
+    {
+        check(weir_buffer_from_host_sync(&it_, stream, offset, bytes, host));
+    }
+
     /* ---- what it is ---- */
 
     void *data() const noexcept { return it_.data; }
@@ -251,6 +294,22 @@ public:
     const weir_buffer *get() const noexcept { return &it_; }
 
 private:
+    /* `adopt` is the C function that takes `from`, with a deleter and its context. */
+    template <typename Adopt, typename From, typename Deleter>
+    static buffer adopt_with(Adopt *adopt, weir_device *device, weir_stream stream,
+                             From from, Deleter deleter)
+    {
+        static_assert(std::is_invocable_v<Deleter &, void *, std::size_t, weir_stream>,
+                      "a deleter is called with ptr, bytes and stream");
+        auto kept = std::make_unique<Deleter>(std::move(deleter));
+        from.deleter = call_and_delete<Deleter>;
+        from.context = kept.get();
+        buffer out;
+        check(adopt(device, stream, &from, &out.it_));
+        (void)kept.release(); /* the storage has it */
+        return out;
+    }
+
     template <typename Deleter>
     static void call_and_delete(void *context, void *ptr, std::size_t bytes,
                                 weir_stream stream) noexcept

@@ -9,6 +9,7 @@
 #include "weir/device.h"
 #include "weir/dlpack.h"
 #include "weir/emulated.h"
+#include "weir/host.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
 #include "weir/logging.h"

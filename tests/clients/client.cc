@@ -1,5 +1,6 @@
 /* client.cc - a C++17 program as a user of an installed Weir writes it: the C calls in
  * a few lines of owners, and buffers in theirs. Answers 0 if all went as promised. */
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -175,6 +176,24 @@ void adopt_arrays(weir_device *device, weir_resource *mr)
     }
     check(weir_device_drain_sync(device));
     must(*counter == 1 && counter.use_count() == 2, "a deleter called once, and gone");
+
+    int numbered[4] = { 1, 2, 3, 4 }, seen[2] = { 0, 0 };
+    const std::int64_t shape[2] = { 2, 2 };
+    weir_host_array array = WEIR_HOST_ARRAY_INIT;
+    array.data = numbered;
+    array.item_bytes = sizeof numbered[0];
+    array.ndim = 2;
+    array.shape = shape;
+    buffer table = buffer::adopt_host(device, nullptr, array, deleter);
+    table.to_host_sync(nullptr, sizeof seen, sizeof seen, seen);
+    must(seen[0] == 3 && seen[1] == 4, "copied to the host");
+    seen[0] = 9;
+    weir_point point = table.from_host(nullptr, 0, sizeof seen[0], seen);
+    check(weir_point_sync(device, point));
+    must(numbered[0] == 9 && numbered[1] == 2, "copied from the host");
+    table.reset();
+    check(weir_device_drain_sync(device));
+    must(*counter == 2, "an array's deleter called");
 
     int seven[4] = { 7, 7, 7, 7 };
     buffer window = buffer::view(seven, sizeof seven, nullptr);
