@@ -113,30 +113,50 @@ static void run_workers(stage *it, uint64_t seed)
 
 /* ---- a pool ---- */
 
-static pool_scene open_fixed(size_t bytes)
+/* Of all at once; or chunk by chunk, each stream having pieces, until upstream has no
+ * more. */
+static pool_scene open_scene_of(size_t bytes, bool is_fixed)
 {
     pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 64 * MIB);
     weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-    options.initial_bytes = options.limit_bytes = bytes;
-    weir_resource *leaf = open_leaf(it.device);
-    must_ok(weir_pool_create(leaf, &options, &it.pool));
+    if (is_fixed) {
+        options.initial_bytes = options.limit_bytes = bytes;
+    } else {
+        options.growth_bytes = 4 * KIB;
+        options.slack_bytes = 2 * KIB;
+    }
+    weir_resource *leaf = open_leaf(it.device), *most;
+    must_ok(weir_limiting_create(leaf, bytes, &most));
+    must_ok(weir_pool_create(most, &options, &it.pool));
+    weir_resource_unref(most);
     weir_resource_unref(leaf);
     return it;
+}
+
+static void run_pool(uint64_t seed, bool is_fixed)
+{
+    stage it = { .bytes = 256, .by_streams = seed % 2 != 0 };
+    it.scene = open_scene_of(THREADS * SHARE * it.bytes, is_fixed);
+    run_workers(&it, seed);
+    weir_resource_statistics now = statistics_of(it.scene.pool);
+    must_equal(now.free_bytes, now.held_bytes);
+    close_scene(&it.scene);
 }
 
 static void pool_refuses_nobody(void **state)
 {
     (void)state;
     uint64_t runs = support_bound("test_shares.pool_runs", 30, 2000);
-    for (uint64_t run = 0; run < runs; run++) {
-        uint64_t seed = support_seed(run);
-        stage it = { .bytes = 256, .by_streams = seed % 2 != 0 };
-        it.scene = open_fixed(THREADS * SHARE * it.bytes);
-        run_workers(&it, seed);
-        must_equal(statistics_of(it.scene.pool).free_bytes,
-                   THREADS * SHARE * it.bytes);
-        close_scene(&it.scene);
-    }
+    for (uint64_t run = 0; run < runs; run++)
+        run_pool(support_seed(run), true);
+}
+
+static void growing_pool_refuses_nobody(void **state)
+{
+    (void)state;
+    uint64_t runs = support_bound("test_shares.growing_runs", 10, 1000);
+    for (uint64_t run = 0; run < runs; run++)
+        run_pool(support_seed(run), false);
 }
 
 /* ---- a leaf ---- */
@@ -160,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pool_refuses_nobody),
+        cmocka_unit_test(growing_pool_refuses_nobody),
         cmocka_unit_test(leaf_refuses_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
