@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "device/device.h"
+#include "internal.h"
 #include "resource_parts.h"
 #include "stream_order.h"
 #include "support_actor.h"
@@ -60,15 +61,17 @@ static void *try_for(stage *it, weir_stream stream, size_t bytes)
         weir_allocate(it->scene.pool, stream, bytes, WEIR_ALIGNMENT, &ptr);
     must(status == WEIR_OK || status == WEIR_OUT_OF_MEMORY ||
          status == WEIR_LIMIT_REACHED || status == WEIR_DEVICE_ERROR ||
-         status == WEIR_CAPTURING);
+         status == WEIR_CAPTURING || status == WEIR_OUT_OF_HOST_MEMORY);
     return ptr;
 }
 
 static void *ask_for(stage *it, weir_stream stream, size_t bytes)
 {
     void *ptr = try_for(it, stream, bytes);
+    weir__host_spare(true); /* what the test needs itself */
     if (ptr != NULL)
         stamp(it->scene.device, stream, ptr, bytes, (uintptr_t)ptr);
+    weir__host_spare(false);
     return ptr;
 }
 
@@ -76,7 +79,9 @@ static void give_up(stage *it, weir_stream stream, void *ptr, size_t bytes)
 {
     if (ptr == NULL)
         return;
+    weir__host_spare(true);
     check_stamp(it->scene.device, stream, ptr, bytes, (uintptr_t)ptr);
+    weir__host_spare(false);
     give(it->scene.pool, stream, ptr, bytes);
 }
 
@@ -201,6 +206,14 @@ static void lets_waits_fail(void *argument)
     turns_over(it, it->scene.streams[1], STRIPE);
 }
 
+static void takes_host_memory(void *argument)
+{
+    stage *it = argument;
+    turns_over(it, it->scene.streams[1], STRIPE);
+    weir__host_fail_at(1, true);
+    turns_over(it, it->scene.streams[2], STRIPE);
+}
+
 static void lets_records_fail(void *argument)
 {
     stage *it = argument;
@@ -223,12 +236,13 @@ static void fill(stage *it)
     weir_thread_flush();
 }
 
-static void open_device(stage *it)
+static void open_device(stage *it, bool no_ledger)
 {
     *it = (stage){ .switches = { NEVER, NEVER, NEVER } };
     weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
     emulated.memory_bytes = 64 * MIB;
     emulated.scheduler = WEIR_EMULATED_STEPPED;
+    emulated.no_ledger = no_ledger;
     emulated.choose = choose;
     emulated.choose_context = it;
     weir_device_options device = WEIR_DEVICE_OPTIONS_INIT;
@@ -238,9 +252,9 @@ static void open_device(stage *it)
         it->scene.streams[i] = make_stream(it->scene.device, WEIR_STREAM_NON_BLOCKING);
 }
 
-static void stage_open(stage *it, bool is_fixed)
+static void stage_open(stage *it, bool is_fixed, bool no_ledger)
 {
-    open_device(it);
+    open_device(it, no_ledger);
     weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
     it->held_bytes = is_fixed ? STRIPE : 256;
     options.initial_bytes = HELD * it->held_bytes + STRIPES * STRIPE;
@@ -259,6 +273,7 @@ static void stage_close(stage *it)
 {
     it->switched = SWITCHES - 1;
     plan_fault(it->scene.device, NULL, 0, false, WEIR_OK);
+    weir__host_fail_at(0, false);
     verify(it);
     for (int i = 0; i < HELD; i++)
         give_up(it, it->scene.streams[1], it->held[i], it->held_bytes);
@@ -296,7 +311,7 @@ static void do_job(void *argument)
 static bool run_with(const pair *both, const uint64_t *switches)
 {
     stage it;
-    stage_open(&it, both->is_fixed);
+    stage_open(&it, both->is_fixed, both->second == takes_host_memory);
     memcpy(it.switches, switches, sizeof it.switches);
     job jobs[2] = { { &it, both->first, true }, { &it, both->second, false } };
     void *arguments[2] = { &jobs[0], &jobs[1] };
@@ -333,7 +348,8 @@ static const pair pairs[] = {
     PAIR(asks, trades), PAIR(asks, gives_back), PAIR(asks, retires),
     PAIR(asks, captures), PAIR(asks, trims),
     PAIR(asks, comes_and_goes), PAIR(asks, waits_for_all),
-    PAIR(asks, lets_waits_fail), PAIR(asks, lets_records_fail),
+    PAIR(asks, takes_host_memory), PAIR(asks, lets_waits_fail),
+    PAIR(asks, lets_records_fail),
     PAIR(trims, asks), PAIR(trims, gives_back),
     PAIR(trims, captures), PAIR(trims, comes_and_goes), PAIR(trims, waits_for_all),
     PAIR(trims, lets_records_fail), PAIR(comes_and_goes, asks),
@@ -396,7 +412,7 @@ static void who_asks_waits_for_all_no_more_than_once(void **state)
     (void)state;
     stage it;
     support_use_seed(0);
-    stage_open(&it, true);
+    stage_open(&it, true, false);
     uint64_t before = waits(&it.scene);
     it.takes_turns = true;
     job jobs[2] = { { &it, asks_once, true }, { &it, turns_two_over, false } };
@@ -449,7 +465,7 @@ static bool hand_over_at(uint64_t at)
 {
     stage it;
     support_use_seed(at);
-    open_device(&it);
+    open_device(&it, false);
     weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
     options.initial_bytes = options.limit_bytes = (BEFORE + LEFT) * 256;
     options.cache_bytes = 6 * 256;
