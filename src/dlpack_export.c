@@ -186,8 +186,9 @@ static weir_status share(const weir__request *it, const weir_buffer *buffer,
     return WEIR_OK;
 }
 
-/* ---- copies: of all from the lowest byte to the highest, with the same strides
- * ---- */
+/* ---- copies ----
+ *
+ * Of all from the lowest byte to the highest, with the same strides. */
 
 /* The buffer's own stream, while it lives; then the legacy one. */
 static weir_status choose_stream(const weir_buffer *buffer, weir__holder *out)
@@ -230,7 +231,7 @@ static weir_status copy_part(const weir__request *it, weir_buffer *buffer,
     return status;
 }
 
-/* By the device. */
+/* By the device. In a capture the copy would be made by the graph, and not now. */
 static weir_status copy_on_device(const weir__request *it, weir_buffer *buffer,
                                   weir__export *out, char **first)
 {
@@ -239,6 +240,8 @@ static weir_status copy_on_device(const weir__request *it, weir_buffer *buffer,
     weir_status status = WEIR_OK;
     if (it->consumer != WEIR__CONSUMER_STREAM)
         status = choose_stream(buffer, &on);
+    if (status == WEIR_OK)
+        status = weir__order_may_sync(it->from.device->order, on.stream);
     if (status == WEIR_OK)
         status = name_consumer(it, buffer, out);
     if (status == WEIR_OK)
@@ -278,9 +281,8 @@ static weir_status make_host_storage(const weir__request *it, weir__holder holde
     weir_status status =
         weir__storage_of_foreign(it->from.device, &foreign, holder,
                                  foreign.bytes + WEIR__DLPACK_ALIGNMENT, out);
-    if (status == WEIR_OK) {
+    if (status == WEIR_OK)
         (*out)->ptr = weir__dlpack_align(weir__storage_extra(*out));
-    }
     return status;
 }
 

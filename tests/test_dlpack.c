@@ -379,6 +379,10 @@ static void captures_are_left_alone(void **state)
         must_not_export(WEIR_CAPTURING, &y, &request); /* a for b */
         request.device = &host;
         must_not_export(WEIR_CAPTURING, &y, &request); /* the host for b */
+        to = number_of(it.b);
+        request = ask(&to, WEIR_READ);
+        request.copy = WEIR_COPY_ALWAYS;
+        must_not_export(WEIR_CAPTURING, &y, &request); /* the graph would copy */
         if (declared)
             must_answer(WEIR_CAPTURING,
                         weir_dlpack_done_versioned(before.versioned, it.b));
