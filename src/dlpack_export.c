@@ -351,7 +351,9 @@ weir_status weir__export_create(const weir__array *array, size_t extra,
         sizeof *self + 2 * dimensions * sizeof self->dimensions[0] + extra);
     if (self == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a tensor");
-    *self = (weir__export){ .holder = WEIR__HOLDER_NONE };
+    self->storage = NULL; /* the tensor is filled in last */
+    self->holder = WEIR__HOLDER_NONE;
+    self->is_unnamed = false;
     if (dimensions > 0)
         memcpy(self->dimensions, array->shape,
                dimensions * sizeof self->dimensions[0]);

@@ -179,7 +179,8 @@ static weir_status check_wishes(const import *it,
 static weir_status read_import(weir_device *device, weir_dlpack from,
                                const weir_dlpack_import_options *options, import *out)
 {
-    *out = (import){ .foreign = WEIR_FOREIGN_INIT };
+    out->own = NULL;
+    out->foreign = (weir_foreign)WEIR_FOREIGN_INIT;
     out->foreign.ignores_stream = true;
     weir_status status = read_either(from, out);
     if (status == WEIR_OK)

@@ -86,8 +86,15 @@ static inline weir__dl_dtype weir__dtype_of(weir_dtype dtype)
     return (weir__dl_dtype){ dtype.code, dtype.bits, dtype.lanes };
 }
 
-/* The DLDeviceType of the memory of `device` that only it can touch. */
-int32_t weir__dlpack_type(const weir_device *device);
-int32_t weir__dlpack_ordinal(const weir_device *device);
+/* The DLDeviceType of the memory of `device` that only it can touch; and its number. */
+static inline int32_t weir__dlpack_type(const weir_device *device)
+{
+    return weir__device_is_cuda(device) ? WEIR_DLPACK_CUDA : WEIR_DLPACK_EXT_DEV;
+}
+
+static inline int32_t weir__dlpack_ordinal(const weir_device *device)
+{
+    return (int32_t)(device->slot % WEIR__DEVICE_ORDINALS);
+}
 
 #endif

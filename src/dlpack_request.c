@@ -1,26 +1,11 @@
 /* dlpack_request.c - what a consumer asks for, read and checked as a whole: which
  * bytes, in which struct, where, and who waits for whom. Nothing here changes
  * anything. */
-#include <string.h>
-
 #include "buffer_internal.h"
 #include "dlpack_internal.h"
 #include "internal.h"
 
 /* ---- places ---- */
-
-int32_t weir__dlpack_type(const weir_device *device)
-{
-    return strcmp(device->ops->kind, "cuda") == 0 ? WEIR_DLPACK_CUDA
-                                                  : WEIR_DLPACK_EXT_DEV;
-}
-
-int32_t weir__dlpack_ordinal(const weir_device *device)
-{
-    weir_device_properties it = { .struct_size = sizeof it };
-    device->ops->properties(device->self, &it);
-    return it.ordinal;
-}
 
 static weir_dlpack_place place_of(const weir_device *device, weir_memory_kind kind)
 {

@@ -15,14 +15,12 @@
 #include "stream_order.h"
 #include "sync.h"
 
-#define ORDINALS 16
+#define ORDINALS WEIR__DEVICE_ORDINALS
 #define DEFAULT_MEMORY_BYTES ((size_t)32 << 30)
 
 static weir__mutex registry_lock = WEIR__MUTEX_INIT(WEIR__RANK_REGISTRY);
 static weir_device *registry; /* guarded by registry_lock, as the next */
 static uint64_t serials;
-
-_Static_assert(2 * ORDINALS == WEIR__DEVICE_SLOTS, "a slot for each name");
 
 /* ---- opening ---- */
 

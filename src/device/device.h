@@ -161,6 +161,7 @@ typedef enum weir__call {
 
 /* One for each name: at most one device of a name is open at a time. */
 #define WEIR__DEVICE_SLOTS 32
+#define WEIR__DEVICE_ORDINALS (WEIR__DEVICE_SLOTS / 2) /* of each kind, CUDA last */
 
 /* The resources that are a device's current ones, all guarded by the lock. What is
  * `set` keeps the device open. The device's `own` does not: current.c tells how. */
@@ -246,6 +247,11 @@ weir_status weir__mempool_trim(weir_device *device, weir_mempool pool,
                                size_t keep_bytes);
 weir_status weir__mempool_get_state(weir_device *device, weir_mempool pool,
                                     weir__mempool_state *out);
+
+static inline bool weir__device_is_cuda(const weir_device *device)
+{
+    return device->slot >= WEIR__DEVICE_ORDINALS;
+}
 
 /* The device that is open by that name, counted for the caller; null: none is. */
 weir_device *weir__device_find(const char *name);
