@@ -337,9 +337,8 @@ static weir_status wait_for_unnamed(weir_storage *storage)
     return status;
 }
 
-/* Its stream is behind all uses; where that has ended, the legacy one is. `t` is the
- * clock of that. */
-static weir_status gather_uses(const weir_buffer *buffer, weir_stream *out, uint64_t *t)
+/* Its stream is behind all uses; where that has ended, the legacy one is. */
+static weir_status gather_uses(const weir_buffer *buffer, weir_stream *out)
 {
     weir_storage *storage = buffer->storage;
     weir__holder holder = weir__buffer_holder(buffer);
@@ -347,20 +346,18 @@ static weir_status gather_uses(const weir_buffer *buffer, weir_stream *out, uint
     *out = weir__order_lives(order, holder.stream, holder.life) ? buffer->stream : NULL;
     weir_status status = wait_for_unnamed(storage);
     if (status == WEIR_OK)
-        status = weir__order_clock(order, *out, t);
-    if (status == WEIR_OK)
         status = weir__storage_wait(storage, holder, *out, WEIR_WRITE);
     return status;
 }
 
-/* From now on nobody holds the bytes. What others have noted who held them in between
- * is not waited for: then the claim is none. */
-static weir_status claim_behind(weir_storage *storage, uint64_t t)
+/* From now on nobody holds the bytes. Not if others have held them since there were
+ * `notes`, and noted more: for that nobody has waited. */
+static weir_status claim_since(weir_storage *storage, uint32_t notes)
 {
     uint64_t was;
     if (!weir__storage_claim(storage, &was))
         return weir__buffer_refuse_shared();
-    if (weir__storage_is_passed(storage, t))
+    if (storage->notes == notes && !atomic_load(&storage->is_unnamed))
         return WEIR_OK;
     weir__storage_unclaim(storage, was);
     return weir__buffer_refuse_shared();
@@ -389,10 +386,10 @@ weir_status weir_buffer_release(weir_buffer *buffer, weir_released *out)
                          .deleter = storage->deleter,
                          .context = storage->context,
                          .ignores_stream = storage->ignores_stream };
-    uint64_t t;
-    status = gather_uses(buffer, &it.stream, &t);
+    uint32_t notes = storage->notes;
+    status = gather_uses(buffer, &it.stream);
     if (status == WEIR_OK)
-        status = claim_behind(storage, t);
+        status = claim_since(storage, notes);
     if (status != WEIR_OK)
         return status;
     if (it.resource != NULL)

@@ -45,6 +45,7 @@ struct weir_storage {
     uint64_t home;             /* a clock */
     weir__mutex lock;          /* guards the uses */
     _Atomic uint32_t use_count; /* also read without the lock */
+    _Atomic uint32_t notes;     /* how often one was noted; likewise */
     weir__use uses[WEIR__STORAGE_USES + 1]; /* one more for the last holder's stream */
     struct weir_storage *next; /* of those that wait for their end */
     uint64_t aside;            /* in limbo: set aside with this number */
@@ -108,7 +109,11 @@ void weir__storage_drop_record(weir_storage *self);
 /* Whether it may not be used for other bytes: a weak holder needs it, or limbo will. */
 bool weir__storage_is_bound(const weir_storage *self);
 
-/* What `from` put on its stream is noted, and the holder is `to` from now on. */
+/* What is on the holder's stream is noted, as a write. If that has ended and there is
+ * no room, `heir` waits for it, and is noted. */
+weir_status weir__storage_note(weir_storage *self, weir__holder holder,
+                               weir_stream heir);
+/* The holder is `to` from now on: `from` is noted, or the stream of `to` behind it. */
 void weir__storage_change_holder(weir_storage *self, weir__holder from,
                                  weir__holder to);
 
@@ -121,8 +126,8 @@ void weir__storage_use_surely(weir_storage *self, weir_stream stream,
                               weir_access access);
 /* The same for a stream in that life, with its mark: where its event cannot be recorded
  * that is an aside one. */
-weir__mark weir__storage_note(weir_storage *self, weir__holder user,
-                              weir_access access);
+weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
+                                   weir_access access);
 /* Whether the stream of clock `t` is behind all uses, and nothing else uses the
  * bytes. */
 bool weir__storage_is_passed(weir_storage *self, uint64_t t);

@@ -37,6 +37,7 @@ static bool put_use_locked(weir_storage *self, weir__use use, uint32_t room)
         known->read = later(known->read, use.read);
         known->write = later(known->write, use.write);
     }
+    self->notes++;
     return true;
 }
 
@@ -190,17 +191,6 @@ void weir__storage_drop_passed(weir_storage *self, uint64_t t)
     if (own != NULL)
         *own = self->uses[--self->use_count];
     weir__mutex_unlock(&self->lock);
-}
-
-bool weir__storage_is_passed(weir_storage *self, uint64_t t)
-{
-    weir__use passed[WEIR__STORAGE_USES + 1];
-    uint32_t count = passed_uses(self, t, passed);
-    weir__mutex_lock(&self->lock);
-    count += find_use_locked(self, t) != NULL;
-    bool are_all = count == self->use_count;
-    weir__mutex_unlock(&self->lock);
-    return are_all && !atomic_load(&self->is_unnamed);
 }
 
 /* ---- waits ---- */
