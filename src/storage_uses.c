@@ -144,12 +144,26 @@ void weir__storage_use_surely(weir_storage *self, weir_stream stream,
         atomic_store(&self->is_unnamed, true);
 }
 
-weir__mark weir__storage_note(weir_storage *self, weir__holder user, weir_access access)
+/* Of a stream that is unknown to Weir, and has been idle, the clock may have gone, and
+ * another thread be about to take the spare one: then it takes memory to name it. */
+static weir__mark mark_of_holder(weir__order *order, weir__holder holder)
+{
+    weir__mark mark = weir__order_life_mark(order, holder.stream, holder.life);
+    uint64_t clock;
+    if (mark.clock == WEIR__CLOCK_ASIDE &&
+        weir__order_lives(order, holder.stream, holder.life) &&
+        weir__order_clock(order, holder.stream, &clock) == WEIR_OK)
+        mark = weir__order_life_mark(order, holder.stream, holder.life);
+    return mark;
+}
+
+weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
+                                   weir_access access)
 {
     weir__order *order = weir__storage_order(self);
     for (;;) {
         weir__mark full;
-        weir__mark mark = weir__order_life_mark(order, user.stream, user.life);
+        weir__mark mark = mark_of_holder(order, user);
         if (mark.clock == 0 || try_note(self, mark, access, &full))
             return mark;
         if (mark.clock == WEIR__CLOCK_ASIDE ||
@@ -164,7 +178,33 @@ weir__mark weir__storage_note(weir_storage *self, weir__holder user, weir_access
 void weir__storage_note_holder(weir_storage *self, weir__holder holder)
 {
     if (holder.stream != WEIR__NO_STREAM)
-        (void)weir__storage_note(self, holder, WEIR_WRITE);
+        (void)weir__storage_note_user(self, holder, WEIR_WRITE);
+}
+
+weir_status weir__storage_note(weir_storage *self, weir__holder holder,
+                               weir_stream heir)
+{
+    weir__order *order = weir__storage_order(self);
+    for (;;) {
+        weir__mark mark, full;
+        weir_status status =
+            weir__order_life_point(order, holder.stream, holder.life, &mark);
+        if (status != WEIR_OK || mark.clock == 0 ||
+            try_note(self, mark, WEIR_WRITE, &full))
+            return status;
+        uint64_t t = mark.clock;
+        if (weir__order_lives(order, holder.stream, holder.life)) {
+            status = weir__order_wait(order, t, holder.stream, full);
+        } else {
+            status = weir__order_clock(order, heir, &t);
+            if (status == WEIR_OK)
+                status = weir__order_wait(order, t, heir, mark);
+            return status == WEIR_OK ? weir__storage_use(self, heir, WEIR_WRITE)
+                                     : status;
+        }
+        if (status != WEIR_OK)
+            return status;
+    }
 }
 
 void weir__storage_note_last(weir_storage *self, weir__holder holder)
@@ -238,9 +278,12 @@ weir_status weir__storage_wait(weir_storage *self, weir__holder holder,
     weir__mark marks[WEIR__STORAGE_USES + 2];
     uint32_t count = weir__storage_marks(self, t, access, marks);
     if (t != holder.life.clock) {
-        marks[count] = weir__order_life_mark(order, holder.stream, holder.life);
+        status = weir__order_life_point(order, holder.stream, holder.life,
+                                        &marks[count]);
         count += marks[count].clock != 0 && marks[count].clock != t;
     }
+    if (status != WEIR_OK)
+        return status;
     return weir__storage_wait_marks(self, t, stream, marks, count);
 }
 
@@ -250,10 +293,13 @@ weir_status weir__storage_wait_sync(weir_storage *self, weir__holder holder,
     weir__order *order = weir__storage_order(self);
     weir__mark marks[WEIR__STORAGE_USES + 2];
     uint32_t count = weir__storage_marks(self, 0, access, marks);
-    marks[count] = weir__order_life_mark(order, holder.stream, holder.life);
+    weir_status status = weir__order_life_point(order, holder.stream, holder.life,
+                                                &marks[count]);
+    if (status != WEIR_OK)
+        return status;
     count += marks[count].clock != 0;
     for (uint32_t i = 0; i < count; i++) {
-        weir_status status = weir__order_sync(order, marks[i]);
+        status = weir__order_sync(order, marks[i]);
         if (status != WEIR_OK)
             return status;
     }

@@ -42,10 +42,11 @@ static void has_resized(player *self, player_slot *slot, weir_buffer before, int
     kept = player_cells_of(slot) < kept ? player_cells_of(slot) : kept;
     must(slot->buffer.resource == self->scene->pool);
     must(slot->buffer.stream == player_stream_of(self, stream));
-    if (slot->buffer.data != before.data && slot->buffer.data != NULL)
-        has_moved(self, slot, kept);
-    else if (slot->buffer.data == NULL)
+    if (slot->buffer.data == NULL)
         player_holder_leaves(slot);
+    else if (slot->buffer.data != before.data ||
+             slot->buffer.capacity != before.capacity)
+        has_moved(self, slot, kept);
     player_storage *storage = slot->storage;
     if (storage != NULL && !storage->is_common) {
         memset(&storage->keys[slot->first + kept], 0,
@@ -86,8 +87,9 @@ static bool do_size(player *self, player_op op)
         must(slot->buffer.capacity >= bytes);
     if (op == PLAYER_SHRINK)
         must(slot->buffer.capacity < before.size + CELL);
-    if (op != PLAYER_SHRINK && slot->buffer.data == before.data)
-        must_equal(slot->buffer.capacity, before.capacity);
+    if (op != PLAYER_SHRINK && bytes <= before.capacity)
+        must(slot->buffer.data == before.data &&
+             slot->buffer.capacity == before.capacity);
     has_resized(self, slot, before, s);
     return true;
 }
