@@ -66,7 +66,7 @@ static weir_status copy(weir_buffer *buffer, weir_stream stream, size_t offset,
                         to != NULL ? at : from, bytes);
     if (status != WEIR_OK)
         return status;
-    weir__mark mark = weir__storage_note(storage, user, access);
+    weir__mark mark = weir__storage_note_user(storage, user, access);
     *out = (weir_point){ mark.clock, mark.number };
     return WEIR_OK;
 }

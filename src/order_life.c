@@ -84,6 +84,15 @@ weir__mark weir__order_life_mark(weir__order *order, weir_stream stream,
     return is_captured ? weir__order_free_mark(order, stream, 0) : mark;
 }
 
+weir_status weir__order_life_point(weir__order *order, weir_stream stream,
+                                   weir__life life, weir__mark *out)
+{
+    if (life.changes == 0 || is_of_this_thread(life))
+        return weir__order_point(order, stream, out);
+    *out = weir__order_life_mark(order, stream, life);
+    return WEIR_OK;
+}
+
 uint64_t weir__order_legacy(weir__order *order)
 {
     weir__mutex_lock(&order->lock);

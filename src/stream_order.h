@@ -238,6 +238,10 @@ bool weir__order_lives(weir__order *order, weir_stream stream, weir__life life);
 weir__mark weir__order_life_mark(weir__order *order, weir_stream stream,
                                  weir__life life);
 
+/* The same for who may fail, as weir__order_point. */
+weir_status weir__order_life_point(weir__order *order, weir_stream stream,
+                                   weir__life life, weir__mark *out);
+
 /* The clock of the legacy stream. */
 uint64_t weir__order_legacy(weir__order *order);
 

@@ -301,7 +301,7 @@ static bool do_retire(player *self)
     weir_stream *stream = &self->scene->streams[STREAM_MORTAL];
     end_stream(self->scene->device, *stream);
     forget_stream(self, STREAM_MORTAL);
-    self->has_retired = true;
+    self->has_lost_streams = true;
     *stream = make_stream(self->scene->device, WEIR_STREAM_NON_BLOCKING);
     return true;
 }
@@ -312,6 +312,7 @@ static bool do_capture(player *self)
     if (!self->is_alone)
         return false;
     weir_stream stream = player_stream_of(self, STREAM_A);
+    self->has_lost_streams = true;
     weir_capture *capture;
     weir_buffer other;
     must_ok(weir_capture_begin(self->scene->pool, stream, &capture));
@@ -391,9 +392,9 @@ static void look_over(const player *self)
     must(out >= player_out_bytes(self));
     must(out <= player_out_bytes(self) + pending.limbo_bytes);
     must(pending.deferred_count + pending.limbo_count >= player_deferred(self));
-    /* Where a holder's stream has ended and many others are noted, nobody can wait for
-     * another in its place. */
-    must(pending.limbo_count == 0 || self->has_retired);
+    /* Where a holder's stream has ended and many others are noted, it cannot wait for
+     * one of them. */
+    must(pending.limbo_count == 0 || self->has_lost_streams);
     for (int i = 0; i < PLAYER_SLOTS; i++) {
         const player_slot *slot = &self->slots[i];
         weir_buffer_properties p = properties_of(&slot->buffer);

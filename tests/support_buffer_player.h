@@ -77,7 +77,7 @@ typedef struct player {
     uint64_t random;
     uint64_t keys;
     bool is_alone;           /* no other player */
-    bool has_retired;        /* a stream */
+    bool has_lost_streams;   /* retired, or to a capture */
     size_t steps;
     player_slot slots[PLAYER_SLOTS];
     player_weak weaks[PLAYER_WEAKS];
