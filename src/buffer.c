@@ -446,9 +446,14 @@ weir_status weir_buffer_set_stream(weir_buffer *buffer, weir_stream stream)
         status = weir__holder_make(device, stream, &holder);
     if (status != WEIR_OK)
         return status;
-    if (buffer->storage != NULL)
-        weir__storage_change_holder(buffer->storage, weir__buffer_holder(buffer),
-                                    holder);
+    if (buffer->storage != NULL) {
+        weir__holder old = weir__buffer_holder(buffer);
+        if (old.life.clock != holder.life.clock)
+            status = weir__storage_note(buffer->storage, old, stream);
+        if (status != WEIR_OK)
+            return status;
+        weir__storage_change_holder(buffer->storage, old, holder);
+    }
     weir__buffer_set_holder(buffer, holder);
     return WEIR_OK;
 }

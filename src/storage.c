@@ -181,7 +181,6 @@ void weir__storage_change_holder(weir_storage *self, weir__holder from, weir__ho
 {
     if (from.life.clock == to.life.clock)
         return;
-    weir__storage_note_holder(self, from); /* whoever else is at home */
     weir__storage_hold(self, to);
     tell_leave(self);
     (void)atomic_fetch_sub(&self->holders, share_of(self, from));
