@@ -51,6 +51,7 @@ static weir_status serialise(weir_buffer *model, weir_released *ticket, void **p
                              size_t *size)
 {
     TRY(weir_buffer_release(model, ticket));
+    weir_buffer_reset(model); /* it could still grow */
     *ptr = ticket->data;
     *size = ticket->size;
     return WEIR_OK;
