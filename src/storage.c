@@ -24,6 +24,7 @@ static void tell_last(weir_storage *self)
         ops->note_learn(self->device->self, (uintptr_t)self);
     if (ops->note_forget != NULL)
         ops->note_forget(self->device->self, (uintptr_t)self, false);
+    weir__storage_tell_over(self);
 }
 
 /* ---- records ---- */

@@ -11,6 +11,9 @@ static inline weir__order *weir__storage_order(const weir_storage *self)
     return self->device->order;
 }
 
+/* The ledger need not keep any longer what it was told of uses. */
+void weir__storage_tell_over(weir_storage *self);
+
 /* All that is on the holder's stream counts as a write. If there is no way to note
  * that, nobody can name it. */
 void weir__storage_note_holder(weir_storage *self, weir__holder holder);

@@ -2,6 +2,35 @@
  * for that. */
 #include "storage_internal.h"
 
+/* ---- what the ledger is told: who finds no mark any more knows why ---- */
+
+static uintptr_t key_of(const weir_storage *self)
+{
+    return (uintptr_t)&self->lock;
+}
+
+static void tell_dropped(weir_storage *self)
+{
+    const weir__device_ops *ops = self->device->ops;
+    if (ops->note_done != NULL)
+        ops->note_done(self->device->self, key_of(self), NULL);
+}
+
+static void tell_looked(weir_storage *self)
+{
+    const weir__device_ops *ops = self->device->ops;
+    if (ops->note_learn != NULL)
+        ops->note_learn(self->device->self, key_of(self));
+}
+
+void weir__storage_tell_over(weir_storage *self)
+{
+    const weir__device_ops *ops = self->device->ops;
+    tell_looked(self);
+    if (ops->note_forget != NULL)
+        ops->note_forget(self->device->self, key_of(self), false);
+}
+
 /* ---- uses ---- */
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -92,6 +121,8 @@ static bool put_use_for_others(weir_storage *self, weir__use use)
     weir__use passed[WEIR__STORAGE_USES + 1];
     uint32_t count = passed_uses(self, use.clock, passed);
     uint64_t number = later(use.read, use.write);
+    if (count > 0)
+        tell_dropped(self);
     weir__mutex_lock(&self->lock);
     for (uint32_t i = 0; i < count; i++) {
         if (!drop_use_locked(self, passed[i]))
@@ -240,6 +271,7 @@ uint32_t weir__storage_marks(weir_storage *self, uint64_t t, weir_access access,
 {
     weir__use seen[WEIR__STORAGE_USES + 1];
     uint32_t count = 0, seen_count = copy_uses(self, seen);
+    tell_looked(self);
     for (uint32_t i = 0; i < seen_count; i++) {
         weir__mark mark = { seen[i].clock, seen[i].write };
         if (access == WEIR_WRITE)
