@@ -128,9 +128,6 @@ void weir__storage_use_surely(weir_storage *self, weir_stream stream,
  * that is an aside one. */
 weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
                                    weir_access access);
-/* Whether the stream of clock `t` is behind all uses, and nothing else uses the
- * bytes. */
-bool weir__storage_is_passed(weir_storage *self, uint64_t t);
 /* See weir_buffer_wait. For a stream that is `holder`'s nothing is asked of the order
  * where nothing is noted. */
 weir_status weir__storage_wait(weir_storage *self, weir__holder holder,

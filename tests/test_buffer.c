@@ -320,6 +320,26 @@ static void the_end_waits_for_the_old_stream(void **state)
     buffer_scene_close(&it);
 }
 
+/* Who holds with another stream gives back behind what was on this one's. */
+static void each_holders_stream_counts(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    weir_buffer x = make_buffer(&it, it.a, MIB), y;
+    must_ok(weir_buffer_share(&x, &y));
+    must_ok(weir_buffer_set_stream(&y, it.b));
+    must_ok(weir_buffer_wait(&y, it.b, WEIR_WRITE)); /* for what is there so far */
+    uint64_t gate = stall_stream(&it, it.a);
+    write_all(&it, it.a, &x, 5);
+    weir_buffer_reset(&x);
+    weir_buffer_reset(&y);
+    weir_buffer z = make_buffer(&it, it.b, MIB);
+    write_all(&it, it.b, &z, 6);
+    open_stream(&it, gate);
+    weir_buffer_reset(&z);
+    buffer_scene_close(&it);
+}
+
 /* The other holder goes on at home; what was there before counts for this one. */
 static void one_of_two_goes_to_another_stream(void **state)
 {
@@ -554,6 +574,7 @@ int main(void)
         cmocka_unit_test(the_only_stream_ends_before_its_buffer),
         cmocka_unit_test(the_old_stream_is_noted),
         cmocka_unit_test(the_end_waits_for_the_old_stream),
+        cmocka_unit_test(each_holders_stream_counts),
         cmocka_unit_test(one_of_two_goes_to_another_stream),
         cmocka_unit_test(a_threads_own_stream_is_that_of_no_other),
         cmocka_unit_test(a_deleter_comes_once_behind_all_uses),

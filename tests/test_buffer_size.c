@@ -2,6 +2,7 @@
  * released: contents stay, and the old stream is before the new one. */
 #include <string.h>
 
+#include "internal.h"
 #include "support_buffer.h"
 
 /* ---- size ---- */
@@ -156,6 +157,74 @@ static void a_copy_is_its_own(void **state)
     open_stream(&it, gate);
     weir_buffer_reset(&x);
     weir_buffer_reset(&y);
+    buffer_scene_close(&it);
+}
+
+/* The copy runs, though its event could not be recorded: then nobody can name it. */
+static void a_copy_that_cannot_be_noted_is_not_forgotten(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    weir_stream unknown;
+    must_ok(support_stream_create(it.device, WEIR_STREAM_NON_BLOCKING, &unknown));
+    size_t in_limbo = 0;
+    for (uint64_t nth = 1; nth <= 6; nth++) {
+        weir_buffer x = make_buffer(&it, it.a, MIB), y;
+        write_all(&it, it.a, &x, 5);
+        plan_fault(it.device, "event_record", nth, false, WEIR_DEVICE_ERROR);
+        weir_status status = weir_buffer_copy(&x, NULL, unknown, &y);
+        plan_fault(it.device, NULL, 0, false, WEIR_OK);
+        weir_buffer_reset(&x);
+        in_limbo += pending_of(it.device).limbo_count;
+        must(status == WEIR_OK || pending_of(it.device).limbo_count == 0);
+        weir_buffer_reset(&y);
+        x = make_buffer(&it, it.a, MIB);
+        write_all(&it, it.a, &x, 6);
+        weir_buffer_reset(&x);
+        must_ok(weir_device_drain_sync(it.device));
+    }
+    must_equal(in_limbo, 1);
+    must_ok(support_stream_destroy(it.device, unknown));
+    buffer_scene_close(&it);
+}
+
+/* A move for which the last piece of host memory is missing has copied already: what it
+ * read is waited for. */
+static void a_move_that_failed_is_noted(void **state)
+{
+    (void)state;
+    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
+    emulated.scheduler = WEIR_EMULATED_STEPPED;
+    emulated.no_ledger = true; /* which needs host memory of its own */
+    weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
+    options.emulated = &emulated;
+    buffer_scene it = { .device = open_with("emulated:6", &options) };
+    it.a = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    it.b = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    must_ok(weir_resource_open(it.device, "pool/device", &it.pool));
+    uint32_t late = 0;
+    for (uint64_t nth = 1; nth <= 12; nth++) {
+        weir_buffer x = make_buffer(&it, it.a, MIB), seen = x;
+        weir_weak_buffer weak;
+        must_ok(weir_buffer_weaken(&x, &weak));
+        write_all(&it, it.a, &x, 5);
+        uint64_t copies = calls_of(it.device).copy;
+        weir__host_fail_at(nth, false);
+        weir_status status = weir_buffer_resize(&x, 2 * MIB, it.b);
+        weir__host_fail_at(0, false);
+        if (status != WEIR_OK)
+            must(memcmp(&x, &seen, sizeof x) == 0);
+        if (strstr(weir_last_error().message, "a storage") != NULL &&
+            status != WEIR_OK && calls_of(it.device).copy > copies) {
+            uint64_t waits = calls_of(it.device).stream_wait_event;
+            must_ok(weir_buffer_wait(&x, it.a, WEIR_WRITE));
+            must_equal(calls_of(it.device).stream_wait_event, waits + 1);
+            late++;
+        }
+        weir_weak_buffer_reset(&weak);
+        weir_buffer_reset(&x);
+    }
+    must(late > 0);
     buffer_scene_close(&it);
 }
 
@@ -326,6 +395,8 @@ int main(void)
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(a_large_alignment_is_kept),
         cmocka_unit_test(a_copy_is_its_own),
+        cmocka_unit_test(a_copy_that_cannot_be_noted_is_not_forgotten),
+        cmocka_unit_test(a_move_that_failed_is_noted),
         cmocka_unit_test(a_copy_stays_on_its_device),
         cmocka_unit_test(a_view_becomes_an_owner),
         cmocka_unit_test(one_of_two_becomes_its_own),
