@@ -34,7 +34,7 @@ player_storage *player_storage_take(player *self, bool is_block, size_t bytes)
         it->holders = 1;
         return it;
     }
-    must(!"there are storages enough");
+    support_fail("there are storages enough", __FILE__, __LINE__);
     return NULL;
 }
 
