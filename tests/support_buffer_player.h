@@ -48,7 +48,7 @@ typedef struct player_storage {
     bool is_taken;
     bool is_block;
     bool is_common;
-    bool met_others;        /* streams other than its holder's may use it */
+    atomic_bool met_others; /* streams other than its holder's may use it */
     bool ignores_stream;
     int holders, weak;
     void *ptr;
