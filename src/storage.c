@@ -50,6 +50,7 @@ static weir_storage *storage_new(weir_device *device, weir__holder holder, size_
     self->context = NULL;
     self->home = holder.life.clock;
     atomic_init(&self->use_count, 0);
+    atomic_init(&self->notes, 0);
     self->next = NULL;
     self->aside = 0;
     weir__mutex_init(&self->lock, WEIR__RANK_STORAGE);
