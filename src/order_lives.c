@@ -168,6 +168,16 @@ static weir_status may_retire(const weir__clock *clock, bool created_only)
     return WEIR_OK;
 }
 
+/* Other threads have used up the records of events that there were. The lock is let go
+ * of; false: there is no memory for more. */
+static bool restock(weir__order *order) WEIR_REQUIRES(order->lock)
+{
+    weir__mutex_unlock(&order->lock);
+    weir_status status = weir__clocks_stock(order);
+    weir__mutex_lock(&order->lock);
+    return status == WEIR_OK;
+}
+
 weir_status weir__order_retire(weir__order *order, weir_stream stream,
                                bool created_only)
 {
@@ -201,6 +211,8 @@ weir_status weir__order_retire(weir__order *order, weir_stream stream,
     clock->retiring = true;
     while (clock->pins > 0)
         weir__cond_wait(&order->changed, &order->lock);
+    while (order->spare_count == 0 && restock(order))
+        continue;
     status = weir__record_locked(order, clock);
     clock->retiring = false;
     weir__cond_broadcast(&order->changed);

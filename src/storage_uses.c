@@ -114,42 +114,50 @@ static uint32_t passed_uses(weir_storage *self, uint64_t t, weir__use *out)
     return passed;
 }
 
-/* Puts it in the place of what its stream is behind, or is done: its mark is good for
- * all that. In one step, so that who looks on finds the one or the other. */
-static bool put_use_for_others(weir_storage *self, weir__use use)
+/* What has to be known for noting a use where there is no room: all zero at first. */
+typedef struct noting {
+    weir__use passed[WEIR__STORAGE_USES + 1]; /* can give way to a mark taken now */
+    uint32_t passed_count;
+    weir__mark full;       /* once the stream has waited for this */
+} noting;
+
+/* Puts it in the place of what its stream was behind, or was done, before its mark was
+ * taken: that is good for all of them. In one step, so that who looks on finds the one
+ * or the other. */
+static bool put_use_for_others(weir_storage *self, weir__use use, const noting *it)
 {
-    weir__use passed[WEIR__STORAGE_USES + 1];
-    uint32_t count = passed_uses(self, use.clock, passed);
     uint64_t number = later(use.read, use.write);
-    if (count > 0)
-        tell_dropped(self);
+    tell_dropped(self);
     weir__mutex_lock(&self->lock);
-    for (uint32_t i = 0; i < count; i++) {
-        if (!drop_use_locked(self, passed[i]))
+    for (uint32_t i = 0; i < it->passed_count; i++) {
+        if (!drop_use_locked(self, it->passed[i]))
             continue;
-        use.read = passed[i].read != 0 ? number : use.read;
-        use.write = passed[i].write != 0 ? number : use.write;
+        use.read = it->passed[i].read != 0 ? number : use.read;
+        use.write = it->passed[i].write != 0 ? number : use.write;
     }
     bool put = put_use_locked(self, use, WEIR__STORAGE_USES);
     weir__mutex_unlock(&self->lock);
     return put;
 }
 
-/* Notes it; or answers the mark for which its stream has to wait before there is
- * room. */
+/* Notes it. False: its stream has to wait for `full`, if that is one, and another mark
+ * be taken. One that was taken before what is there now was passed is not behind that:
+ * another thread may have put the wait there since. */
 static bool try_note(weir_storage *self, weir__mark mark, weir_access access,
-                     weir__mark *full)
+                     noting *it)
 {
     weir__use use = { mark.clock, mark.number, 0 };
     if (access == WEIR_WRITE)
         use = (weir__use){ mark.clock, 0, mark.number };
-    if (put_use(self, use, WEIR__STORAGE_USES))
+    if (it->passed_count > 0 ? put_use_for_others(self, use, it)
+                             : put_use(self, use, WEIR__STORAGE_USES))
         return true;
-    if (put_use_for_others(self, use))
-        return true;
-    weir__use seen[WEIR__STORAGE_USES + 1];
-    bool is_full = copy_uses(self, seen) > 0; /* or was, before others dropped them */
-    *full = is_full ? mark_of(seen[0]) : WEIR__MARK_DONE;
+    it->full = WEIR__MARK_DONE;
+    it->passed_count = passed_uses(self, mark.clock, it->passed);
+    if (it->passed_count == 0 && copy_uses(self, it->passed) > 0) {
+        it->full = mark_of(it->passed[0]);
+        it->passed_count = 1;
+    }
     return false;
 }
 
@@ -157,12 +165,13 @@ weir_status weir__storage_use(weir_storage *self, weir_stream stream,
                               weir_access access)
 {
     weir__order *order = weir__storage_order(self);
+    noting it = { .passed_count = 0 };
     for (;;) {
-        weir__mark mark, full;
+        weir__mark mark;
         weir_status status = weir__order_point(order, stream, &mark);
-        if (status != WEIR_OK || try_note(self, mark, access, &full))
+        if (status != WEIR_OK || try_note(self, mark, access, &it))
             return status;
-        status = weir__order_wait(order, mark.clock, stream, full);
+        status = weir__order_wait(order, mark.clock, stream, it.full);
         if (status != WEIR_OK)
             return status;
     }
@@ -192,14 +201,16 @@ weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
                                    weir_access access)
 {
     weir__order *order = weir__storage_order(self);
+    noting it = { .passed_count = 0 };
     for (;;) {
-        weir__mark full;
         weir__mark mark = mark_of_holder(order, user);
-        if (mark.clock == 0 || try_note(self, mark, access, &full))
+        if (mark.clock == 0 || try_note(self, mark, access, &it))
             return mark;
+        if (it.full.clock == 0)
+            continue;
         if (mark.clock == WEIR__CLOCK_ASIDE ||
             !weir__order_lives(order, user.stream, user.life) ||
-            weir__order_wait(order, mark.clock, user.stream, full) != WEIR_OK) {
+            weir__order_wait(order, mark.clock, user.stream, it.full) != WEIR_OK) {
             atomic_store(&self->is_unnamed, true);
             return mark;
         }
@@ -216,16 +227,19 @@ weir_status weir__storage_note(weir_storage *self, weir__holder holder,
                                weir_stream heir)
 {
     weir__order *order = weir__storage_order(self);
+    noting it = { .passed_count = 0 };
     for (;;) {
-        weir__mark mark, full;
+        weir__mark mark;
         weir_status status =
             weir__order_life_point(order, holder.stream, holder.life, &mark);
         if (status != WEIR_OK || mark.clock == 0 ||
-            try_note(self, mark, WEIR_WRITE, &full))
+            try_note(self, mark, WEIR_WRITE, &it))
             return status;
+        if (it.full.clock == 0)
+            continue;
         uint64_t t = mark.clock;
         if (weir__order_lives(order, holder.stream, holder.life)) {
-            status = weir__order_wait(order, t, holder.stream, full);
+            status = weir__order_wait(order, t, holder.stream, it.full);
         } else {
             status = weir__order_clock(order, heir, &t);
             if (status == WEIR_OK)

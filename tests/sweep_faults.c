@@ -479,7 +479,7 @@ static void opening_a_device_survives_every_fault(void **state)
     (void)state;
     uint64_t calls = sweep_open_device(false);
     /* Under CUDA most of them are the driver's, which are not struck. */
-    must_equal(calls, support_is_cuda() ? 5 : 14);
+    must_equal(calls, support_is_cuda() ? 6 : 15);
     must_equal(sweep_open_device(true), calls);
     sweep_points += 2 * calls;
 }
