@@ -155,8 +155,8 @@ static uint64_t points;
 /* How many calls there are without a fault. */
 static uint64_t sweep_kind_of(const sweep_of_buffer *one, sweep_kind kind)
 {
-    uint64_t nth = 0;
-    while (run(one, (sweep_fault){ kind, ++nth, false }) >= nth)
+    uint64_t nth = 1;
+    for (; run(one, (sweep_fault){ kind, nth, false }) >= nth; nth++)
         points++;
     for (uint64_t i = 1; i < nth; i++, points++)
         (void)run(one, (sweep_fault){ kind, i, true });
