@@ -146,7 +146,7 @@ static void run_pool(uint64_t seed, bool is_fixed)
 static void pool_refuses_nobody(void **state)
 {
     (void)state;
-    uint64_t runs = support_bound("test_shares.pool_runs", 30, 2000);
+    uint64_t runs = support_bound("test_shares.pool_runs", 90, 2000);
     for (uint64_t run = 0; run < runs; run++)
         run_pool(support_seed(run), true);
 }
