@@ -327,9 +327,7 @@ static bool async_deallocate(void *context, weir_stream stream,
 /* To the ledger: all that this thread knows to be done, it tells to all. */
 static void tell_what_is_known(const weir__async *self)
 {
-    const weir__device_ops *ops = self->device->ops;
-    if (ops->note_done != NULL)
-        ops->note_done(self->device->self, 0, NULL);
+    weir__note_done(self->device, 0, NULL);
 }
 
 /* Puts `back` behind all points; false, if it cannot be. */
@@ -403,6 +401,7 @@ static void async_properties(void *context, weir_resource_properties *out)
     out->managed = self->memory == WEIR_ASYNC_MANAGED;
     out->pinned = self->memory == WEIR_ASYNC_PINNED;
     out->usable_at_once = false;
+    out->share_kind = self->is_shared ? WEIR_SHARE_POOL : WEIR_SHARE_NONE;
 }
 
 static void async_statistics(void *context, weir_resource_statistics *out)

@@ -101,6 +101,8 @@ static weir_status get_pool(weir__async *self, const weir_async_options *options
         status = weir__mempool_create(self->device, options, &self->pool);
         self->owns_pool = status == WEIR_OK;
         self->max_bytes = options->max_bytes;
+        self->is_shared = (options->handle_types & WEIR_ASYNC_HANDLE_POSIX_FD) != 0 &&
+                          options->memory == WEIR_ASYNC_DEVICE;
     }
     return status;
 }

@@ -15,6 +15,7 @@ typedef struct weir__async {
     weir_mempool pool;
     bool owns_pool;
     weir_async_memory memory;
+    bool is_shared;             /* an own pool, for file descriptors */
     size_t max_bytes;           /* of an own pool; 0: the driver's */
     weir_stream back;           /* our own, that does not block and has no clock: what
                                    cannot be freed on its last stream is freed here */

@@ -76,7 +76,7 @@ static weir_status callback_allocate(void *context, weir_stream stream,
     weir_status status = WEIR_OUT_OF_HOST_MEMORY;
     weir__block_record *record = weir__host_alloc(sizeof *record);
     if (record == NULL) {
-        weir__fail(status, "%s: no memory for a block's record", name);
+        weir__failed(status, 0, "%s: no memory for a block's record", name);
     } else {
         *record = (weir__block_record){ .bytes = bytes, .alignment = alignment,
                                         .stream = stream,

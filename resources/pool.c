@@ -46,24 +46,22 @@ bool weir__pool_may_take(const weir__request *request, uint32_t block)
 
 void weir__pool_note_dropped_locked(weir__pool *self)
 {
-    const weir__device_ops *ops = self->device->ops;
     self->has_dropped = true;
-    if (ops->note_done != NULL)
-        ops->note_done(self->device->self, weir__pool_dropped_key(self), NULL);
+    weir__note_done(self->device, weir__pool_dropped_key(self), NULL);
 }
 
 void weir__pool_learn_dropped_locked(weir__pool *self)
 {
-    const weir__device_ops *ops = self->device->ops;
-    if (self->has_dropped && ops->note_learn != NULL)
-        ops->note_learn(self->device->self, weir__pool_dropped_key(self));
+    if (self->has_dropped)
+        weir__note_learn(self->device, weir__pool_dropped_key(self));
 }
 
 void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *block)
 {
     weir__pool *self = request->pool;
     weir__link_set(block, request->owner->slot);
-    weir__heap_set_tag(block, weir__pool_out_tag(request->owner, request->asked_bytes,
+    weir__heap_set_tag(block, weir__pool_out_tag(request->owner, request->bytes,
+                                                 request->asked_bytes,
                                                  request->asked_alignment));
     if (WEIR_UNLIKELY(self->has_dropped))
         weir__pool_learn_dropped_locked(self);
@@ -78,7 +76,7 @@ uint32_t weir__pool_hand_out_locked(weir__request *request, weir__heap_run run,
     WEIR_CHECK(!request->pool->closing, "allocated after the last unref");
     uint32_t id = weir__heap_hand_out(heap, run, request->bytes, request->alignment,
                                       front, rest);
-    id = weir__heap_move_home(heap, id, request->owner);
+    id = weir__heap_move_to(heap, id, request->home);
     weir__pool_mark_out_locked(request, weir__heap_block_of(heap, id));
     return id;
 }
@@ -92,8 +90,14 @@ static uint32_t take_best_locked(weir__request *request, weir__heap_owner *owner
         weir__pool_declines_locked(request, weir__heap_best(heap, owner, request->bytes,
                                                             request->alignment)))
         return 0;
+    if (WEIR_UNLIKELY(weir__pool_is_wary(request->pool)) && !request->is_placed &&
+        weir__pool_spares_locked(request->pool,
+                                 weir__heap_best(heap, owner, request->bytes,
+                                                 request->alignment)))
+        return 0;
     if (request->alignment <= WEIR__HEAP_GRAIN)
         return weir__pool_take_fit_locked(request->pool, owner, request->owner,
+                                          request->home, request->bytes,
                                           request->asked_bytes,
                                           request->asked_alignment).id;
     block = weir__heap_best(heap, owner, request->bytes, request->alignment);
@@ -118,7 +122,9 @@ uint32_t weir__pool_take_done_locked(weir__request *request)
                                      request->alignment);
     bool known = weir__order_may_take(request->pool->order, request->clock,
                                       WEIR__MARK_DONE); /* for the ledger to hear */
-    if (!known || block == 0)
+    if (!known || block == 0 ||
+        (weir__pool_is_wary(request->pool) && !request->is_placed &&
+         weir__pool_spares_locked(request->pool, block)))
         return 0;
     return weir__pool_take_fresh_locked(request, block)
                ? weir__pool_take_own_locked(request)
@@ -169,6 +175,18 @@ static bool promise_locked(weir__request *request) WEIR_REQUIRES(request->pool->
     return promised;
 }
 
+/* What has room to spare is not to be had: then what has none may be. */
+static weir_status serve(weir__request *request, uint32_t *out)
+{
+    const size_t least = weir__pool_whole_grains(request->asked_bytes);
+    weir_status status = weir__pool_serve(request, out);
+    if (*out != 0 || status != WEIR_OK || request->bytes == least)
+        return status;
+    request->bytes = least;
+    request->is_thorough = request->has_skipped = request->has_declined = false;
+    return weir__pool_serve(request, out);
+}
+
 weir_status weir__pool_allocate_slowly(weir__pool *self, weir_stream stream,
                                        size_t bytes, size_t alignment, void **out)
 {
@@ -183,11 +201,11 @@ weir_status weir__pool_allocate_slowly(weir__pool *self, weir_stream stream,
         request.refusal = WEIR_OUT_OF_MEMORY;
         return refuse(&request, WEIR_OK);
     }
-    request.bytes = (bytes + WEIR__HEAP_GRAIN - 1) & ~(WEIR__HEAP_GRAIN - 1);
+    request.bytes = weir__pool_room_for(self, bytes);
     weir_status status = weir__order_clock(self->order, stream, &request.clock);
     if (status != WEIR_OK)
         return refuse(&request, status);
-    weir__pool_take_seat(self, weir__stream_of(stream));
+    request.home = weir__pool_take_seat(self, weir__stream_of(stream));
 
     uint32_t block = 0;
     weir__mutex_lock(&self->lock);
@@ -204,7 +222,7 @@ weir_status weir__pool_allocate_slowly(weir__pool *self, weir_stream stream,
                                            "pool: no memory for records"));
 
     if (block == 0) {
-        status = weir__pool_serve(&request, &block);
+        status = serve(&request, &block);
         weir__mutex_lock(&self->lock);
         weir__heap_forget_promise(&self->heap);
         if (block != 0)
@@ -234,12 +252,6 @@ typedef struct returning {
     size_t asked_bytes;
     uint64_t birth;        /* the clock that it was allocated under */
 } returning;
-
-/* What a block was asked for with, by its tag. */
-static size_t asked_bytes(const weir__heap_block *block, uint32_t tag)
-{
-    return weir__heap_bytes(block) - (tag >> WEIR__TAG_SLACK_SHIFT & 0xffu);
-}
 
 static size_t asked_alignment(uint32_t tag)
 {
@@ -290,7 +302,8 @@ static returning begin_return(weir__pool *self, const void *ptr, size_t bytes,
         return it;
     }
     sighting seen = see_locked(self, block);
-    size_t asked = asked_bytes(block, seen.tag), aligned = asked_alignment(seen.tag);
+    size_t asked = weir__heap_asked_bytes(block, seen.tag);
+    size_t aligned = asked_alignment(seen.tag);
     if (!seen.is_out) {
         wrong->kind = WEIR_MISUSE_DOUBLE_FREE;
     } else if (asked != bytes || aligned != alignment) {
@@ -442,7 +455,7 @@ weir_status weir__pool_find(void *context, const void *ptr, weir_block *out)
         *out = (weir_block){
             .struct_size = sizeof *out,
             .ptr = (void *)weir__heap_base(block),
-            .bytes = asked_bytes(block, seen.tag),
+            .bytes = weir__heap_asked_bytes(block, seen.tag),
             .alignment = asked_alignment(seen.tag),
             .stream = weir__heap_owner_at(&self->heap, seen.birth)->stream
         };

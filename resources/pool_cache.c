@@ -50,6 +50,32 @@ void weir__cache_spill_all(weir__cache *cache, const weir__heap_view *view)
         weir__cache_empty_bin(cache, view, &cache->bins[i]);
 }
 
+/* Whether so many are more than a bin's share of `most_bytes`; one never is. */
+static bool is_much(uint32_t count, uint32_t grains, size_t most_bytes)
+{
+    const size_t bytes = (size_t)grains << WEIR__HEAP_GRAIN_BITS;
+    return count > 1 && bytes * count * count > most_bytes / 8;
+}
+
+void weir__cache_make_room(weir__cache *cache, const weir__heap_view *view,
+                           uint32_t grains, size_t most_bytes)
+{
+    const uint32_t least = (uint32_t)weir__cache_bin_index(grains);
+    for (uint32_t i = 0; i < WEIR__ROOM_LOOKS; i++) {
+        if (++cache->looked >= WEIR__BINS || cache->looked < least)
+            cache->looked = least;
+        weir__bin *bin = &cache->bins[cache->looked];
+        uint32_t count = bin->count + (bin->full != 0 ? WEIR__MAGAZINE : 0);
+        if (!is_much(count, bin->grains, most_bytes) || !weir__bin_is_ready(bin, view))
+            continue;
+        uint32_t id = bin->top_id;
+        if (WEIR_UNLIKELY(weir__heap_low_tag(bin->top) != cache->holder_tag))
+            weir__cache_give_up(cache, bin);
+        else
+            weir__list_push(&cache->spill, weir__bin_pop(bin, view), id);
+    }
+}
+
 uint32_t weir__cache_blocks(const weir__cache *cache)
 {
     uint32_t blocks = cache->spill.count;

@@ -11,12 +11,18 @@
  * heap they get one.
  *
  * A bin is a stack of blocks of one exact size, linked through their records: what is
- * on top, and below it at most one full magazine more. Sizes up to SMALL_GRAINS grains
- * have a bin each; larger ones share the rest by hash, and the last size that was
- * asked for in vain has it. What no bin takes is spilt: it goes back to the heap with
- * the next miss, or when there is much of it; blocks of more than CACHED_GRAINS at
- * once, for what is large has to coalesce, and so do those of more than LARGE_GRAINS
- * for which there is no room.
+ * on top, and below it at most one full magazine more. Sizes up to SMALL_BINS grains
+ * have a bin each; larger ones one for each class of sizes, sixteen to a doubling, and
+ * the last size that was asked for in vain has it. While the pool has room, blocks of
+ * up to CLASSED_GRAINS are as large as their class goes: then one serves all requests
+ * of it. What no bin takes is spilt: it goes back to the heap with the next miss, or
+ * when there is much of it; blocks of more than CACHED_GRAINS at once, for what is
+ * large has to coalesce, and so do those for which there is no room.
+ *
+ * Room is made by bins that have more than their share: where requests are of all
+ * sizes, a bin of blocks twice as large shall have less of them, by the root of two,
+ * so that of as many bytes most requests hit. What nobody asks for any more may have
+ * its share for ever: so after many blocks have found no room, all is emptied.
  *
  * Who keeps whom alive: a seat is of its pool and of its thread, and goes when both
  * have let go of it: the thread by `is_left` (it ended), the pool by `is_dead`. Caches
@@ -32,27 +38,38 @@ struct weir__pool;
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define WEIR__MAGAZINE       2u
-#define WEIR__SMALL_BINS     2u
-#define WEIR__LARGE_BINS     2u
+#define WEIR__CLASS_BITS     0u
+#define WEIR__CLASSED_GRAINS 8u
 #define WEIR__LARGE_GRAINS   6u
-#define WEIR__CACHED_GRAINS  8u
+#define WEIR__CACHED_BITS    3u
 #define WEIR__SPILL_MOST     2u
+#define WEIR__ROOM_LOOKS     3u
+#define WEIR__PASSED_MOST    6u
 #define WEIR__CLOSE_EVERY    2u
 #define WEIR__DEPOT_MOST     4u
 #define WEIR__DEPOT_BUCKETS  2u
 #else
 #define WEIR__MAGAZINE       32u
-#define WEIR__SMALL_BINS     64u
-#define WEIR__LARGE_BINS     64u
-#define WEIR__LARGE_GRAINS   4096u  /* 1 MiB */
-#define WEIR__CACHED_GRAINS  32768u /* 8 MiB */
+#define WEIR__CLASS_BITS     4u
+#define WEIR__CLASSED_GRAINS 4096u  /* 1 MiB */
+#define WEIR__LARGE_GRAINS   4096u
+#define WEIR__CACHED_BITS    13u    /* 2 MiB */
 #define WEIR__SPILL_MOST     16u
+#define WEIR__ROOM_LOOKS     16u
+#define WEIR__PASSED_MOST    1024u
 #define WEIR__CLOSE_EVERY    64u
 #define WEIR__DEPOT_MOST     1024u
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
 #define WEIR__RECENT 64u
-#define WEIR__BINS (WEIR__SMALL_BINS + WEIR__LARGE_BINS)
+/* Each doubling has as many classes as all sizes have that stand for themselves. */
+#define WEIR__SMALL_BINS     (2u << WEIR__CLASS_BITS)
+#define WEIR__CACHED_GRAINS  (1u << WEIR__CACHED_BITS)
+#define WEIR__BINS \
+    ((WEIR__CACHED_BITS - WEIR__CLASS_BITS + 1) << WEIR__CLASS_BITS)
+/* The most that a block of a class has to spare, one less than a power of two. */
+#define WEIR__SPARE_MOST     ((WEIR__CLASSED_GRAINS >> (WEIR__CLASS_BITS + 1)) - 1)
+_Static_assert(WEIR__SPARE_MOST <= WEIR__SPARE_GRAINS, "a tag has room for it");
 
 typedef struct weir__bin {
     weir__heap_block *top;   /* if there is any; and its address, and its id */
@@ -93,12 +110,15 @@ typedef struct weir__cache {
     weir_stream stream;
     uint32_t holder_tag;     /* of its blocks: CACHED, and the seat's number */
     uint32_t owner;          /* the slot of its stream's clock in the heap */
+    uint32_t home;           /* where records of its blocks should be */
     uint64_t clock;
     const _Atomic uint64_t *counter; /* the clock's */
     size_t bytes;            /* in bins and on the spill list */
     uint32_t unclosed;       /* blocks given to the heap since the last event */
     bool is_quiet;           /* nobody was likely to want them then */
     uint32_t dry;            /* misses since anything was given back */
+    uint32_t looked;         /* the bin that was looked at last for room */
+    uint32_t passed;         /* blocks that found no room since all was emptied */
     weir_stream alias;       /* another name of the stream, or the same */
     weir__recent recent[WEIR__RECENT];
     weir__block_list spill;
@@ -162,13 +182,32 @@ static inline weir__cache *weir__cache_probe(const weir__seat *seat, weir_stream
     return cache != NULL && cache->stream == stream ? cache : NULL;
 }
 
-/* Which bin alone may have blocks of `grains` grains, at least 1. */
+/* The sizes of a class are alike but for so many bits of what is one less. */
+static inline uint32_t weir__class_shift(uint32_t below)
+{
+    return 31u - (uint32_t)__builtin_clz(below | (WEIR__SMALL_BINS - 1)) -
+           WEIR__CLASS_BITS;
+}
+
+/* The largest of the class of `grains` grains, if a block may have so many to spare:
+ * WEIR__SPARE_MOST, or none. */
+static inline uint32_t weir__class_up(uint32_t grains, uint32_t spare)
+{
+    const uint32_t below = grains - 1;
+    if (grains > WEIR__CLASSED_GRAINS)
+        spare = 0;
+    return (below | (((1u << weir__class_shift(below)) - 1) & spare)) + 1;
+}
+
+/* Which bin alone may have blocks of `grains` grains, at least 1. What none may have
+ * shares the last. */
 static inline size_t weir__cache_bin_index(uint32_t grains)
 {
-    if (grains <= WEIR__SMALL_BINS)
-        return grains - 1;
-    uint64_t hash = (uint64_t)grains * WEIR__SEGMENT_HASH;
-    return WEIR__SMALL_BINS + (hash >> 40) % WEIR__LARGE_BINS;
+    uint32_t below = grains - 1;
+    if (below >= WEIR__CACHED_GRAINS)
+        below = WEIR__CACHED_GRAINS - 1;
+    const uint32_t shift = weir__class_shift(below);
+    return (shift << WEIR__CLASS_BITS) + (below >> shift);
 }
 
 static inline weir__bin *weir__cache_bin(weir__cache *cache, uint32_t grains)
@@ -263,6 +302,12 @@ static inline void weir__lost_add(weir__lost *lost, const weir__heap_block *met,
 /* Puts all that is in a bin on the spill list. */
 void weir__cache_empty_bin(weir__cache *cache, const weir__heap_view *view,
                            weir__bin *bin);
+
+/* Makes room for a block of `grains` grains in a cache that is to keep `most_bytes`: of
+ * some bins, of no smaller blocks, who has more than his share loses one to the spill
+ * list. */
+void weir__cache_make_room(weir__cache *cache, const weir__heap_view *view,
+                           uint32_t grains, size_t most_bytes);
 
 /* A bin for `grains` grains, emptied of other sizes: for what was asked for in vain. */
 static inline weir__bin *weir__cache_claim(weir__cache *cache,

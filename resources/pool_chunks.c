@@ -1,6 +1,7 @@
 /* pool_chunks.c - what a pool draws from upstream and gives back to it.
  *
- * A chunk goes back as a whole or not at all, so only while all of it is free. While
+ * A chunk goes back as a whole or not at all, so only while all of it is free; what can
+ * go by itself is made a chunk first (pool_parts.c). While
  * it is looked at its blocks are held: nobody takes a part of it, and a free beside
  * them waits with its merge. A fresh chunk carries a mark of the stream that drew
  * it, for upstream hands out in stream order; unless its memory may be touched by
@@ -9,9 +10,6 @@
 #include "device/device.h"
 #include "internal.h"
 #include "pool_internal.h"
-
-#define POOL_GROWTH_LEAST ((size_t)8 << 20)
-#define POOL_GROWTH_MOST  ((size_t)256 << 20)
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define UNFINISHED_MAX 4u
@@ -57,21 +55,6 @@ static size_t needed_bytes(const weir__request *request)
     return request->bytes + (request->alignment - aligned);
 }
 
-/* Few chunks, for each costs a call and none merges with another; and little too
- * much, for what is drawn stays. By default a power of two between an eighth and a
- * quarter of what is held: on recorded training runs that held less on average than
- * any one size, with fewer calls. */
-size_t weir__pool_growth_now(const weir__pool *self)
-{
-    size_t growth = self->options.growth_bytes;
-    if (growth != 0)
-        return growth;
-    growth = POOL_GROWTH_LEAST;
-    while (growth < POOL_GROWTH_MOST && growth <= self->held_bytes / 8)
-        growth *= 2;
-    return growth;
-}
-
 static size_t round_to_growth(const weir__pool *self, size_t bytes)
 {
     size_t growth = weir__pool_growth_now(self);
@@ -91,11 +74,12 @@ static size_t room_bytes(const weir__pool *self)
 /* ---- drawing ---- */
 
 /* What upstream hands out may rest on what this thread knows, and a mark of the stream
- * be taken for it before the stream is behind that. */
+ * be taken for it before the stream is behind that. So it may of an upstream that has
+ * cut it out of memory of its own, as one that extends has, though all may use it. */
 static void count_drawn_locked(weir__pool *self, size_t bytes)
     WEIR_REQUIRES(self->lock)
 {
-    if (!self->up.usable_at_once)
+    if (!self->up.usable_at_once || self->up.can_extend)
         weir__pool_note_dropped_locked(self);
     self->releases++;
     self->held_bytes += bytes;
@@ -116,10 +100,19 @@ static uint64_t fresh_clock(const weir__request *request)
     return is_own ? request->clock : 0;
 }
 
+/* Where an event cannot be recorded later, for whoever else comes to want what is left,
+ * it is recorded now. */
 static weir__mark fresh_mark(const weir__request *request, uint64_t clock)
 {
-    return clock == 0 ? WEIR__MARK_DONE
-                      : weir__order_mark_here(request->pool->order, clock);
+    weir__order *order = request->pool->order;
+    if (clock == 0)
+        return WEIR__MARK_DONE;
+    weir__mark mark = weir__order_mark_here(order, clock);
+    uint64_t steady;
+    const _Atomic uint64_t *counter;
+    if (!weir__order_steady(order, request->stream, &steady, &counter))
+        (void)weir__order_close(order, clock);
+    return mark;
 }
 
 /* Draws a chunk of `bytes` usable bytes, which are sure to serve the request. */
@@ -198,20 +191,6 @@ weir_status weir__pool_draw_initial(weir__request *request, uint32_t *out)
 
 /* ---- extending ---- */
 
-/* The free end of `chunk`, HELD, if it is of the clock that the new bytes will be
- * of: they will be one. Else 0. */
-static uint32_t hold_end_locked(const weir__request *request, const weir__chunk *chunk,
-                                uint64_t clock) WEIR_REQUIRES(request->pool->lock)
-{
-    weir__heap *heap = &request->pool->heap;
-    uint32_t end = weir__heap_last(heap, chunk);
-    if (weir__heap_state_at(heap, end) != WEIR__HEAP_FREE ||
-        weir__heap_mark(heap, end).clock != clock)
-        return 0;
-    weir__heap_hold(heap, end);
-    return end;
-}
-
 /* Room in the heap's map comes first: that can be had for nothing. */
 static weir_status extend_upstream(const weir__request *request,
                                    const weir__chunk *chunk, size_t bytes)
@@ -230,24 +209,49 @@ static weir_status extend_upstream(const weir__request *request,
                                 chunk->drawn_bytes + bytes);
 }
 
+/* Upstream has made `chunk` longer by `added`. */
+static uint32_t add_end(weir__request *request, weir__chunk *chunk, weir__heap_run end,
+                        size_t added, weir__mark mark)
+{
+    weir__pool *self = request->pool;
+    bool may = end.first == 0 || weir__pool_wait_for_run(request, end);
+    weir__mutex_lock(&self->lock);
+    chunk->drawn_bytes += added;
+    count_drawn_locked(self, added);
+    uint32_t fresh = weir__heap_extend_chunk(&self->heap, chunk, added), block = 0;
+    if (may) {
+        weir__heap_run run = { end.first != 0 ? end.first : fresh, fresh };
+        weir__mark front = end.first != 0 ? weir__heap_mark(&self->heap, end.first)
+                                          : mark;
+        block = weir__pool_hand_out_locked(request, run, front, mark);
+    } else {
+        weir__pool_put_back_locked(self, end);
+        (void)weir__heap_release(&self->heap, fresh, mark);
+    }
+    weir__mutex_unlock(&self->lock);
+    return block;
+}
+
 /* Makes the newest chunk long enough that its end serves the request. 0 with OK: that
  * cannot be done. */
 static weir_status extend(weir__request *request, uint32_t *out)
 {
     weir__pool *self = request->pool;
-    weir__heap *heap = &self->heap;
     uint64_t clock = fresh_clock(request); /* once: another stream may come meanwhile */
+    /* Aligned as far as a fresh chunk would be, which the end of this may not be. */
+    size_t needed = request->bytes + (request->alignment - WEIR__HEAP_GRAIN);
+    size_t end_bytes = 0;
     weir__mutex_lock(&self->lock);
-    weir__chunk *chunk = heap->newest;
-    uint32_t end = chunk != NULL ? hold_end_locked(request, chunk, clock) : 0;
-    size_t end_bytes = end != 0 ? weir__heap_bytes(weir__heap_block_of(heap, end)) : 0;
+    weir__chunk *chunk = self->heap.newest;
+    weir__heap_run end = { 0, 0 };
+    if (chunk != NULL)
+        end = weir__pool_hold_end_locked(request, chunk, clock, needed,
+                                         &end_bytes);
     weir__mutex_unlock(&self->lock);
     if (chunk == NULL)
         return WEIR_OK;
 
-    /* The end alone may have room by now. Aligned as far as a fresh chunk would be,
-     * which the end of this one may not be. */
-    size_t needed = request->bytes + (request->alignment - WEIR__HEAP_GRAIN);
+    /* The end alone may have room by now. */
     size_t got = least(end_bytes, needed - WEIR__HEAP_GRAIN);
     size_t added = round_to_growth(self, needed - got);
     weir_status status = extend_upstream(request, chunk, added);
@@ -255,26 +259,21 @@ static weir_status extend(weir__request *request, uint32_t *out)
         added = needed - got;
         status = extend_upstream(request, chunk, added);
     }
-    weir__mark mark = status == WEIR_OK ? fresh_mark(request, clock) : WEIR__MARK_DONE;
-
-    weir__mutex_lock(&self->lock);
     if (status == WEIR_OK) {
-        chunk->drawn_bytes += added;
-        count_drawn_locked(self, added);
-        uint32_t fresh = weir__heap_extend_chunk(heap, chunk, added);
-        weir__heap_run run = { end != 0 ? end : fresh, fresh };
-        weir__mark front = end != 0 ? weir__heap_mark(heap, end) : mark;
-        *out = weir__pool_hand_out_locked(request, run, front, mark);
-    } else if (end != 0) {
-        (void)weir__heap_release(heap, end, weir__heap_mark(heap, end));
+        *out = add_end(request, chunk, end, added, fresh_mark(request, clock));
+    } else if (end.first != 0) {
+        weir__mutex_lock(&self->lock);
+        weir__pool_put_back_locked(self, end);
+        weir__mutex_unlock(&self->lock);
     }
-    weir__mutex_unlock(&self->lock);
     return is_refusal(status) || status == WEIR_NOT_SUPPORTED ? WEIR_OK : status;
 }
 
 weir_status weir__pool_grow(weir__request *request, uint32_t *out)
 {
     const weir__pool *self = request->pool;
+    if (self->up.remaps)
+        weir__pool_make_room(request, needed_bytes(request));
     weir_status status = self->up.can_extend ? extend(request, out) : WEIR_OK;
     if (*out != 0 || status != WEIR_OK)
         return status;
@@ -310,6 +309,7 @@ static void remove_chunk_locked(weir__pool *self, weir__chunk *chunk)
 {
     weir__heap_remove_chunk(&self->heap, chunk);
     self->held_bytes -= chunk->drawn_bytes;
+    self->is_frayed = self->is_frayed && self->held_bytes > 0;
     weir__pool_note_room_locked(self, false);
 }
 
@@ -341,8 +341,10 @@ static weir__chunk *idle_chunk_locked(weir__pool *self) WEIR_REQUIRES(self->lock
 
 static void forget_skips_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
 {
-    for (weir__chunk *chunk = self->heap.newest; chunk; chunk = chunk->older)
+    for (weir__chunk *chunk = self->heap.newest; chunk; chunk = chunk->older) {
         chunk->skipped = false;
+        chunk->unseen_end = 0;
+    }
 }
 
 /* Takes the newest idle chunk all of whose marks pass `visit`, called without the
@@ -369,7 +371,7 @@ static weir__chunk *take_chunk(weir__pool *self, mark_visitor visit, void *conte
     return chunk;
 }
 
-static void forget_skips(weir__pool *self)
+void weir__pool_forget_skips(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
     forget_skips_locked(self);
@@ -383,8 +385,9 @@ static bool may_go(void *context, weir__mark mark)
            weir__order_is_done(request->pool->order, request->clock, mark);
 }
 
-/* Whether the limit has room for the request once all idle chunks are gone: otherwise
- * their going changes nothing but that they are missed later. */
+/* Whether the limit has room for the request once all idle chunks are gone, and what
+ * may be cut out: otherwise their going changes nothing but that they are missed
+ * later. */
 static bool flush_can_help(const weir__request *request)
 {
     weir__pool *self = request->pool;
@@ -393,16 +396,30 @@ static bool flush_can_help(const weir__request *request)
     for (const weir__chunk *chunk = self->heap.newest; chunk; chunk = chunk->older)
         busy_bytes += weir__heap_chunk_is_idle(&self->heap, chunk) ? 0
                                                                    : chunk->drawn_bytes;
+    if (self->up.cut_bytes != 0)
+        busy_bytes = self->heap.taken_bytes;
     weir__mutex_unlock(&self->lock);
     size_t room = self->options.limit_bytes - busy_bytes, slack = chunk_slack(self);
     return room > slack && needed_bytes(request) <= room - slack;
 }
 
+size_t weir__pool_flush_chunk(weir__request *request)
+{
+    weir__pool *self = request->pool;
+    weir__chunk *chunk = take_chunk(self, may_go, request);
+    if (chunk == NULL)
+        return 0;
+    size_t bytes = chunk->drawn_bytes;
+    (void)weir_deallocate(self->upstream, request->stream, chunk->ptr, bytes,
+                          chunk->drawn_alignment);
+    weir__host_free(chunk);
+    return bytes;
+}
+
 bool weir__pool_flush(weir__request *request)
 {
     weir__pool *self = request->pool;
-    bool any = false;
-    weir__chunk *chunk;
+    size_t given = 0, bytes;
 
     if (!flush_can_help(request))
         return false;
@@ -410,14 +427,12 @@ bool weir__pool_flush(weir__request *request)
     /* What a capture has is its own, and goes nowhere before it is released. */
     if (weir__order_is_captured(self->order, (weir__mark){ request->clock, 0 }))
         return false;
-    while ((chunk = take_chunk(self, may_go, request)) != NULL) {
-        (void)weir_deallocate(self->upstream, request->stream, chunk->ptr,
-                              chunk->drawn_bytes, chunk->drawn_alignment);
-        weir__host_free(chunk);
-        any = true;
-    }
-    forget_skips(self);
-    return any;
+    while ((bytes = weir__pool_flush_chunk(request)) > 0)
+        given += bytes;
+    if (given < needed_bytes(request))
+        given += weir__pool_flush_parts(request, needed_bytes(request) - given);
+    weir__pool_forget_skips(self);
+    return given > 0;
 }
 
 /* Gives a chunk that is not in the heap any more upstream, behind `count` points. */
@@ -457,27 +472,28 @@ size_t weir__pool_trim_sync(weir__pool *self, size_t keep_bytes)
     weir__mutex_unlock(&self->lock);
     while (self->held_bytes > keep_bytes && !weir__device_is_lost(self->device)) {
         weir__chunk *chunk = take_chunk(self, sync_unless_captured, self);
-        if (chunk == NULL)
+        if (chunk != NULL)
+            given += give_upstream(self, chunk, NULL, 0);
+        else if (!weir__pool_cut_out(self, self->held_bytes - keep_bytes,
+                                     weir__pool_has_no_capture, self))
             break;
-        given += give_upstream(self, chunk, NULL, 0);
     }
-    forget_skips(self);
+    weir__pool_forget_skips(self);
     return given;
 }
 
-/* What the end of a pool could not wait for. */
+/* What was not waited for. */
 typedef struct unfinished {
     weir__pool *pool;
-    weir_point points[UNFINISHED_MAX]; /* one per clock */
+    weir_point points[UNFINISHED_MAX + 1]; /* one per clock, and room for `done` */
     size_t count;
+    weir_point done;                       /* one of those that are, if has_done */
+    bool has_done;
 } unfinished;
 
-/* False: that are too many. In a device that is lost nothing runs any more. */
-static bool sync_or_note(void *context, weir__mark mark)
+/* Of each clock the latest counts. False: that are too many. */
+static bool note_unfinished(unfinished *rest, weir__mark mark)
 {
-    unfinished *rest = context;
-    if (weir__device_is_lost(rest->pool->device) || sync(rest->pool, mark))
-        return true;
     for (size_t i = 0; i < rest->count; i++) {
         if (rest->points[i].clock == mark.clock) {
             if (rest->points[i].mark < mark.number)
@@ -489,6 +505,54 @@ static bool sync_or_note(void *context, weir__mark mark)
         return false;
     rest->points[rest->count++] = (weir_point){ mark.clock, mark.number };
     return true;
+}
+
+/* In a device that is lost nothing runs any more. */
+static bool sync_or_note(void *context, weir__mark mark)
+{
+    unfinished *rest = context;
+    return weir__device_is_lost(rest->pool->device) || sync(rest->pool, mark) ||
+           note_unfinished(rest, mark);
+}
+
+/* What a capture has is its own, and for what is set aside there is no point. Of what
+ * is done one mark is kept: upstream learns by it what this thread knows. */
+static bool note_for_upstream(void *context, weir__mark mark)
+{
+    unfinished *rest = context;
+    weir__order *order = rest->pool->order;
+    if (weir__order_is_done(order, 0, mark)) {
+        rest->done = (weir_point){ mark.clock, mark.number };
+        rest->has_done = true;
+        return true;
+    }
+    if (mark.clock != WEIR__CLOCK_ASIDE && !weir__order_is_captured(order, mark) &&
+        note_unfinished(rest, mark))
+        return true;
+    *rest = (unfinished){ .pool = rest->pool }; /* for the next chunk */
+    return false;
+}
+
+size_t weir__pool_give_idle(weir__pool *self)
+{
+    size_t given = 0;
+    weir__mutex_lock(&self->lock);
+    weir__pool_settle_returned_locked(self);
+    weir__mutex_unlock(&self->lock);
+    while (!weir__device_is_lost(self->device)) {
+        unfinished rest = { .pool = self };
+        weir__chunk *chunk = take_chunk(self, note_for_upstream, &rest);
+        if (chunk == NULL &&
+            weir__pool_cut_out(self, SIZE_MAX, weir__pool_has_points, self))
+            continue;
+        if (chunk == NULL)
+            break;
+        if (rest.count > 0 && rest.has_done)
+            rest.points[rest.count++] = rest.done;
+        given += give_upstream(self, chunk, rest.points, rest.count);
+    }
+    weir__pool_forget_skips(self);
+    return given;
 }
 
 /* What cannot be waited for, because the device failed or a capture has it, is

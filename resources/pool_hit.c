@@ -31,6 +31,14 @@ static inline uint32_t grains_of(size_t bytes)
     return (uint32_t)((bytes + (WEIR__HEAP_GRAIN - 1)) >> WEIR__HEAP_GRAIN_BITS);
 }
 
+/* How many a request gets. */
+static inline uint32_t grains_for(const weir__pool *self, size_t bytes)
+{
+    /* Relaxed: any will do. */
+    return weir__class_up(grains_of(bytes), atomic_load_explicit(&self->spare_grains,
+                                                                 memory_order_relaxed));
+}
+
 static inline size_t size_of(uint32_t grains)
 {
     return (size_t)grains << WEIR__HEAP_GRAIN_BITS;
@@ -101,7 +109,8 @@ static inline void hand_out(weir__seat *seat, weir__cache *cache,
                             size_t alignment)
 {
     weir__link_set(block, cache->owner);
-    weir__heap_set_tag(block, weir__heap_out_tag(bytes, alignment));
+    weir__heap_set_tag(block,
+                       weir__heap_out_tag_in(size_of(grains), bytes, alignment));
     cache->bytes -= size_of(grains);
     tally_out(&seat->tally, bytes);
 }
@@ -126,7 +135,7 @@ static inline bool hit_bin(weir__pool *self, weir__seat *seat, weir__cache *cach
 static inline bool hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
                        size_t bytes, size_t alignment, void **out)
 {
-    uint32_t grains = grains_of(bytes);
+    uint32_t grains = grains_for(self, bytes);
     return hit_bin(self, seat, cache, weir__cache_bin(cache, grains), grains, bytes,
                    alignment, out);
 }
@@ -221,16 +230,18 @@ static void close_sometimes(weir__pool *self, weir__cache *cache)
 /* A best fit of what nothing uses any more; or null. */
 static WEIR_COLD weir__heap_block *take_done_locked(weir__pool *self,
                                                     const weir__cache *cache,
-                                                    size_t bytes, size_t alignment)
+                                                    size_t size, size_t bytes,
+                                                    size_t alignment)
     WEIR_REQUIRES(self->lock)
 {
     weir__request request = { .pool = self,
                               .stream = cache->stream,
                               .clock = cache->clock,
                               .owner = weir__heap_owner_at(&self->heap, cache->owner),
+                              .home = cache->home,
                               .asked_bytes = bytes,
                               .asked_alignment = alignment,
-                              .bytes = size_of(grains_of(bytes)),
+                              .bytes = size,
                               .alignment = WEIR__HEAP_GRAIN };
     uint32_t id = weir__pool_take_done_locked(&request);
     return id != 0 ? weir__heap_block_of(&self->heap, id) : NULL;
@@ -238,21 +249,26 @@ static WEIR_COLD weir__heap_block *take_done_locked(weir__pool *self,
 
 /* A best fit of the stream's own, or of that; or null. */
 static inline weir__heap_block *take_fit_locked(weir__pool *self,
-                                                const weir__cache *cache, size_t bytes,
-                                                size_t alignment)
+                                                const weir__cache *cache, size_t size,
+                                                size_t bytes, size_t alignment)
     WEIR_REQUIRES(self->lock)
 {
     weir__heap_owner *owner = weir__heap_owner_at(&self->heap, cache->owner);
-    size_t size = size_of(grains_of(bytes));
     if (WEIR_UNLIKELY(self->is_short) &&
         weir__pool_is_poor_locked(
             self, weir__heap_best(&self->heap, owner, size, WEIR__HEAP_GRAIN), size))
         return NULL;
+    if (WEIR_UNLIKELY(weir__pool_is_wary(self)) &&
+        weir__pool_spares_locked(
+            self, weir__heap_best(&self->heap, owner, size, WEIR__HEAP_GRAIN)))
+        return NULL;
     weir__heap_block *block =
-        weir__pool_take_fit_locked(self, owner, owner, bytes, alignment).block;
+        weir__pool_take_fit_locked(self, owner, owner, cache->home, size, bytes,
+                                   alignment)
+            .block;
     return WEIR_LIKELY(block != NULL)
                ? block
-               : take_done_locked(self, cache, bytes, alignment);
+               : take_done_locked(self, cache, size, bytes, alignment);
 }
 
 /* What is to be done outside of the gate. */
@@ -264,7 +280,8 @@ typedef struct errand {
 } errand;
 
 static inline bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
-                          size_t bytes, size_t alignment, void **out, errand *after)
+                          uint32_t grains, size_t bytes, size_t alignment, void **out,
+                          errand *after)
 {
     weir__heap_block *block = NULL;
     weir__magazine magazine;
@@ -277,11 +294,11 @@ static inline bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache
         settle_spilt_locked(self, cache);
         const weir__magazine *own = NULL;
         if (self->depot.count != 0)
-            own = own_magazine(self, cache, grains_of(bytes), &after->surplus);
+            own = own_magazine(self, cache, grains, &after->surplus);
         if (own != NULL)
             magazine = weir__depot_take(&self->depot, own);
         else if (!after->surplus)
-            block = take_fit_locked(self, cache, bytes, alignment);
+            block = take_fit_locked(self, cache, size_of(grains), bytes, alignment);
         weir__heap_forget_promise(&self->heap);
     }
     if (WEIR_LIKELY(block != NULL))
@@ -294,7 +311,8 @@ static inline bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache
         bool loaded =
             weir__cache_load(self, cache, &magazine, magazine.head, WEIR__MAGAZINE);
         WEIR_CHECK(loaded, "who misses has an empty stack");
-        return hit(self, seat, cache, bytes, alignment, out);
+        return hit_bin(self, seat, cache, weir__cache_bin(cache, grains), grains, bytes,
+                       alignment, out);
     }
     if (block == NULL)
         return false;
@@ -308,7 +326,7 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
                                  size_t bytes, size_t alignment, void **out,
                                  errand *after)
 {
-    uint32_t grains = grains_of(bytes);
+    uint32_t grains = grains_for(self, bytes);
     weir__bin *bin = weir__cache_bin(cache, grains);
     bool done = false;
     if (bin->grains != grains) {
@@ -322,7 +340,7 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
     if (!done) {
         after->wanted = seat->wanted;
         seat->wanted = NULL;
-        done = refill(self, seat, cache, bytes, alignment, out, after);
+        done = refill(self, seat, cache, grains, bytes, alignment, out, after);
     }
     if (WEIR_UNLIKELY(self->listens) && done)
         learn_dropped(self);
@@ -397,15 +415,15 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
 
 /* ---- back ---- */
 
-static bool is_quiet(weir__pool *self)
+static void close_now(weir__pool *self, weir__cache *cache)
 {
-    weir__mutex_lock(&self->lock);
-    bool quiet = weir__pool_is_quiet_locked(self);
-    weir__mutex_unlock(&self->lock);
-    return quiet;
+    (void)weir__order_close(self->order, cache->clock);
+    cache->unclosed = 0;
 }
 
-/* Makes room in a bin that has two magazines: one goes to the depot, behind a mark. */
+/* Makes room in a bin that has two magazines: one goes to the depot, behind a mark, and
+ * an event if others may want it. Whether they do is known from the last time, and
+ * looked at again under the lock: so that one lock is enough nearly always. */
 static void deposit(weir__pool *self, weir__cache *cache, weir__bin *bin)
 {
     weir__magazine magazine = {
@@ -414,31 +432,50 @@ static void deposit(weir__pool *self, weir__cache *cache, weir__bin *bin)
         .grains = bin->grains,
         .mark = weir__order_mark_here(self->order, cache->clock)
     };
+    const bool was_quiet = cache->is_quiet;
     cache->unclosed += WEIR__MAGAZINE;
-    if (!is_quiet(self)) {
-        (void)weir__order_close(self->order, cache->clock);
-        cache->unclosed = 0;
-    }
+    if (!was_quiet)
+        close_now(self, cache);
     cache->bytes -= weir__magazine_bytes(&magazine);
     bin->full = 0;
     weir__mutex_lock(&self->lock);
+    self->releases += WEIR__MAGAZINE;
+    cache->is_quiet = weir__pool_is_quiet_locked(self);
+    if (was_quiet && !cache->is_quiet) {
+        weir__mutex_unlock(&self->lock);
+        close_now(self, cache);
+        weir__mutex_lock(&self->lock);
+    }
     weir__depot_put(&self->depot, magazine);
     while (weir__depot_is_full(&self->depot) || self->depot.bytes > self->cache_bytes)
         weir__pool_drain_locked(self);
     weir__mutex_unlock(&self->lock);
 }
 
-/* What makes room where there is too much. */
-static WEIR_COLD void relieve(weir__pool *self, weir__cache *cache)
+/* What was spilt is too much. */
+static void relieve(weir__pool *self, weir__cache *cache)
 {
-    if (cache->bytes - cache->spill.bytes > self->cache_bytes) {
-        (void)weir__cache_empty(self, cache);
-        return;
-    }
     weir__mutex_lock(&self->lock);
     settle_spilt_locked(self, cache);
     weir__mutex_unlock(&self->lock);
     close_sometimes(self, cache);
+}
+
+/* Whether there is room after that for a block that counts already. Where the pool is
+ * short all goes, to coalesce, once that is kept; but large ones drive nothing out. */
+static bool make_room(const weir__pool *self, weir__cache *cache, uint32_t grains)
+{
+    bool is_short =
+        atomic_load_explicit(&self->spare_grains, memory_order_relaxed) == 0;
+    if (is_short && grains <= WEIR__LARGE_GRAINS) {
+        cache->passed = WEIR__PASSED_MOST;
+        return true;
+    }
+    if (!is_short)
+        weir__cache_make_room(cache, &self->heap.view, grains, self->cache_bytes);
+    bool is_kept = cache->bytes - cache->spill.bytes <= self->cache_bytes;
+    cache->passed += !is_kept && grains <= WEIR__LARGE_GRAINS;
+    return is_kept;
 }
 
 static inline void put_back(weir__pool *self, weir__cache *cache,
@@ -446,12 +483,12 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
                             uint32_t grains)
 {
     weir__bin *bin = weir__cache_bin(cache, grains);
-    /* Large ones do not drive out what is there. */
-    bool has_room = grains <= WEIR__LARGE_GRAINS ||
-                    cache->bytes + size_of(grains) <= self->cache_bytes;
+    bool is_kept = bin->grains == grains;
     cache->dry = 0;
     cache->bytes += size_of(grains);
-    if (WEIR_LIKELY(bin->grains == grains && has_room)) {
+    if (cache->bytes > self->cache_bytes && is_kept)
+        is_kept = make_room(self, cache, grains);
+    if (WEIR_LIKELY(is_kept)) {
         if (WEIR_UNLIKELY(!weir__bin_push(bin, block, id, ptr, cache->holder_tag))) {
             deposit(self, cache, bin);
             (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
@@ -463,6 +500,10 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
                       cache->spill.count >= WEIR__SPILL_MOST ||
                       grains > WEIR__CACHED_GRAINS))
         relieve(self, cache);
+    if (WEIR_UNLIKELY(cache->passed >= WEIR__PASSED_MOST)) {
+        cache->passed = 0;
+        (void)weir__cache_empty(self, cache);
+    }
 }
 
 /* All that is not simply put on its stack. What the block is has been looked at; this
@@ -473,9 +514,15 @@ static WEIR_NOINLINE bool put_back_and_leave(weir__pool *self, weir__seat *seat,
                                              void *ptr, size_t bytes)
 {
     tally_back(&seat->tally, bytes);
-    put_back(self, cache, block, id, ptr, grains_of(bytes));
+    put_back(self, cache, block, id, ptr, weir__heap_grains(block));
     weir__gate_leave(&seat->gate);
     return true;
+}
+
+/* Whether so many bytes were asked for of a block that is out. */
+static inline bool is_of(const weir__heap_block *block, size_t bytes)
+{
+    return weir__heap_asked_bytes(block, weir__heap_tag(block)) == bytes;
 }
 
 static WEIR_NOINLINE bool deallocate_otherwise(weir__pool *self, weir_stream stream,
@@ -486,7 +533,7 @@ static WEIR_NOINLINE bool deallocate_otherwise(weir__pool *self, weir_stream str
     if (WEIR_LIKELY(seat != NULL && bytes <= self->gate_bytes &&
                     !(self->listens && weir__own_thread.depth > 1) &&
                     weir__gate_enter(&seat->gate))) {
-        uint32_t id = 0, grains = grains_of(bytes);
+        uint32_t id = 0;
         weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
         weir__heap_block *block = NULL;
         if (WEIR_LIKELY(cache != NULL))
@@ -494,7 +541,7 @@ static WEIR_NOINLINE bool deallocate_otherwise(weir__pool *self, weir_stream str
                 view_of(self), ptr, weir__heap_out_tag(bytes, alignment), &id);
         else
             seat->wanted = weir__stream_of(stream);
-        if (WEIR_LIKELY(block != NULL && weir__heap_grains(block) == grains))
+        if (WEIR_LIKELY(block != NULL && is_of(block, bytes)))
             return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
         weir__gate_leave(&seat->gate);
     }
@@ -524,19 +571,18 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
                       !weir__gate_enter(&seat->gate)))
         return deallocate_otherwise(self, stream, ptr, bytes, alignment);
 
-    uint32_t id = 0, grains = grains_of(bytes);
+    uint32_t id = 0;
     weir__cache *cache = last_cache(seat, stream);
     weir__heap_block *block = NULL;
-    weir__bin *bin = NULL;
-    if (WEIR_LIKELY(cache != NULL)) {
-        bin = weir__cache_bin(cache, grains);
+    if (WEIR_LIKELY(cache != NULL))
         block = find_out(self, cache, ptr, weir__heap_out_tag(bytes, alignment), &id);
-    }
-    if (WEIR_UNLIKELY(block == NULL || weir__heap_grains(block) != grains)) {
+    if (WEIR_UNLIKELY(block == NULL || !is_of(block, bytes))) {
         weir__gate_leave(&seat->gate);
         return deallocate_otherwise(self, stream, ptr, bytes, alignment);
     }
-    size_t size = size_of(grains);
+    const uint32_t grains = weir__heap_grains(block);
+    const size_t size = size_of(grains);
+    weir__bin *bin = weir__cache_bin(cache, grains);
     if (WEIR_UNLIKELY(cache->bytes + size > self->cache_bytes))
         return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
     if (WEIR_LIKELY(bin->grains == grains && bin->count != WEIR__MAGAZINE))

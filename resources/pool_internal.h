@@ -1,7 +1,8 @@
 /* pool_internal.h - what the parts of the pool share: pool.c is what everybody meets,
- * pool_miss.c looks beyond the stream's own memory, pool_share.c sees to it that this
- * is seldom needed, pool_chunks.c trades with upstream, pool_owners.c knows who may own
- * memory. */
+ * pool_miss.c looks beyond the stream's own memory, pool_place.c where to cut it,
+ * pool_share.c sees to it that this is seldom needed, pool_chunks.c trades with
+ * upstream, pool_parts.c cuts out what of a chunk can go by itself, pool_owners.c knows
+ * who may own memory. */
 #ifndef WEIR_POOL_INTERNAL_H
 #define WEIR_POOL_INTERNAL_H
 
@@ -26,34 +27,44 @@ typedef struct weir__spare_seat {
 
 typedef struct weir__pool {
     weir_resource *mr;           /* the weir_resource around this */
+    void *memory;                /* of the host, that this is in */
     weir_resource *upstream;     /* kept alive by the weir_resource around this */
     weir_device *device;
     weir__order *order;          /* the device's */
     weir_pool_options options;   /* in force: no zeros but for initial_bytes */
     weir_resource_properties up; /* upstream's */
 
-    /* Who has it may look beyond its stream's own memory: one request at a time,
-     * trim as well. Held across calls to the device and upstream, on purpose: two
-     * requests that both saw too little would both draw a chunk, or wait for two
-     * halves of the same run. Rank miss. */
-    weir__mutex miss;
-    /* Guards all below, for short: under it nobody is called but the order, about what
-     * it knows. Rank resource. */
+    /* Set once, when it is made: */
+    size_t gate_bytes;           /* the largest request that looks into caches; or 0 */
+    bool listens;                /* the ledger hears what threads know to be done */
+    size_t cache_bytes;          /* most in a cache, or in the depot; changes with
+                                    `miss` held and all gates closed */
+    _Atomic uint32_t spare_grains; /* the most that a block may have: WEIR__SPARE_MOST,
+                                    or 0 where room is short; changes with `miss` held,
+                                    read at any time */
+    /* Up to here, and with the heap's view: what is read without a lock, on lines that
+     * nobody writes often. */
+    weir__heap heap;             /* guarded by `lock` */
+    uint64_t releases;           /* a count of what makes a search worth while: blocks
+                                    that came back, and growth; guarded by `lock` */
+    /* Guards the heap and all below, for short: under it nobody is called but the
+     * order, about what it knows. Rank resource. */
     weir__mutex lock;
-    weir__heap heap;
     size_t held_bytes;           /* changes with both locks held */
     bool has_dropped;            /* marks that a thread knew to be done: the ledger has
                                     what it knew, for all who take memory here */
     size_t tidy_at;              /* so many owners of free memory are worth a look */
     size_t reserved_count;       /* owners that wait for their clocks to be dropped */
     size_t reserved_look_at;     /* so many of them are worth a look for those */
-    uint64_t releases;           /* a count of what makes a search worth while: blocks
-                                    that came back, and growth */
     weir__pool_search known_runs, waiting_runs;
     uint64_t missed_at;          /* in `releases`: a request of late that looked beyond
                                     its stream's own memory */
     bool is_short;               /* there is no room to grow, or upstream refused to
                                     and nothing went back since; both locks */
+    bool is_frayed;              /* it grew though it had room, in pieces; `miss` */
+    size_t cut_bytes;            /* what lies free in one piece of no more than this is
+                                    cut as it comes; changes with both locks held */
+    uint64_t place_at;           /* in `releases`: a look at all runs is worth while */
     uint64_t gather_at;          /* in `releases` */
     weir__depot depot;
     weir_resource_statistics counts; /* but what is in the seats' tallies */
@@ -73,11 +84,11 @@ typedef struct weir__pool {
     uint32_t sweep_at;           /* so many are worth a look for these */
     bool no_more_seats;          /* the pool is about to end */
     weir__order_listener listener;
-    size_t cache_bytes;          /* most in a cache, or in the depot; changes with
-                                    `miss` held and all gates closed */
-    /* Set once, when it is made: */
-    size_t gate_bytes;           /* the largest request that looks there; 0: none */
-    bool listens;                /* the ledger hears what threads know to be done */
+    /* Who has it may look beyond its stream's own memory: one request at a time,
+     * trim as well. Held across calls to the device and upstream, on purpose: two
+     * requests that both saw too little would both draw a chunk, or wait for two
+     * halves of the same run. Rank miss. */
+    weir__mutex miss;
 } weir__pool;
 
 /* What the pool notes in an owner's `kind`, once it has looked: whether its clock is a
@@ -94,15 +105,19 @@ typedef struct weir__request {
     uint64_t clock;              /* of `stream` */
     weir__heap_owner *owner;     /* of `clock`, in the pool's heap; once it has looked
                                     there */
+    uint32_t home;               /* where the block's record should be; HOMES until the
+                                    owner is met: with those of all its stream's */
     size_t asked_bytes;
     size_t asked_alignment;
-    size_t bytes;                /* whole grains */
+    size_t bytes;                /* whole grains; some to spare, perhaps */
     size_t alignment;            /* a grain at least */
     /* Clocks that could not be waited for: this request asks for them no more. */
     uint64_t barred[WEIR__POOL_BARRED];
     size_t barred_count;
     weir_status wait_status;     /* of the last wait that failed, and its code */
     int32_t wait_code;
+    bool grows_first;            /* rather than wait */
+    bool is_placed;              /* it was offered a place: nothing is spared now */
     bool has_skipped;            /* it left out a search for runs */
     bool has_declined;           /* it left out what fits it badly */
     bool is_thorough;            /* it leaves out nothing any more */
@@ -158,28 +173,47 @@ void weir__pool_note_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 /* That who: before memory goes out, or upstream. */
 void weir__pool_learn_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 
-/* The tag of a block that is out on the stream of `owner`. */
-static inline uint32_t weir__pool_out_tag(const weir__heap_owner *owner, size_t bytes,
-                                          size_t alignment)
+/* ---- how large a block is ---- */
+
+static inline size_t weir__pool_whole_grains(size_t bytes)
 {
-    uint32_t tag = weir__heap_out_tag(bytes, alignment);
+    return (bytes + WEIR__HEAP_GRAIN - 1) & ~(WEIR__HEAP_GRAIN - 1);
+}
+
+/* What a request for `bytes` bytes gets. Relaxed: the block remembers. */
+static inline size_t weir__pool_room_for(const weir__pool *pool, size_t bytes)
+{
+    size_t room = weir__pool_whole_grains(bytes);
+    uint32_t grains = (uint32_t)(room >> WEIR__HEAP_GRAIN_BITS);
+    uint32_t spare = atomic_load_explicit(&pool->spare_grains, memory_order_relaxed);
+    if (room > (size_t)WEIR__CLASSED_GRAINS << WEIR__HEAP_GRAIN_BITS)
+        return room;
+    return (size_t)weir__class_up(grains, spare) << WEIR__HEAP_GRAIN_BITS;
+}
+
+/* The tag of a block of `bytes` bytes that is out on the stream of `owner`. */
+static inline uint32_t weir__pool_out_tag(const weir__heap_owner *owner, size_t bytes,
+                                          size_t asked_bytes, size_t alignment)
+{
+    uint32_t tag = weir__heap_out_tag_in(bytes, asked_bytes, alignment);
     return owner->kind != WEIR__POOL_CAPTURE ? tag : tag | WEIR__TAG_CAPTURED;
 }
 
-/* The best fit of what is free under `owner`, for a request on the stream of `to`, of
- * no more alignment than a grain's; or none. */
+/* The best fit of what is free under `owner` for `bytes` bytes, of which so many were
+ * asked for on the stream of `to`, with no more alignment than a grain's; or none. */
 static inline weir__heap_taken weir__pool_take_fit_locked(weir__pool *pool,
                                                           weir__heap_owner *owner,
                                                           const weir__heap_owner *to,
-                                                          size_t bytes,
+                                                          uint32_t home, size_t bytes,
+                                                          size_t asked_bytes,
                                                           size_t alignment)
     WEIR_REQUIRES(pool->lock)
 {
     WEIR_ASSERT(weir__mutex_is_mine(&pool->lock), "handing out changes the heap");
     WEIR_CHECK(!pool->closing, "allocated after the last unref");
     weir__heap_taken taken = weir__heap_take_best(
-        &pool->heap, owner, (bytes + WEIR__HEAP_GRAIN - 1) & ~(WEIR__HEAP_GRAIN - 1),
-        weir__heap_home_for(to), weir__pool_out_tag(to, bytes, alignment), to->slot);
+        &pool->heap, owner, bytes, home,
+        weir__pool_out_tag(to, bytes, asked_bytes, alignment), to->slot);
     if (WEIR_UNLIKELY(pool->has_dropped) && taken.block != NULL)
         weir__pool_learn_dropped_locked(pool);
     return taken;
@@ -196,6 +230,9 @@ weir_status weir__pool_clock_begins(weir__order_listener *listener, weir_stream 
  * host memory. */
 bool weir__pool_meet_owner_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock);
+
+/* A cache of seat number `seat` is for the owner's stream, which it pins. */
+void weir__pool_add_cache(weir__heap_owner *owner, weir__cache *cache, uint32_t seat);
 
 /* What memory becomes free behind that is free behind `mark`: the same; or, if its
  * clock has no owner and none is spare, done if it is, else an aside one. */
@@ -229,7 +266,55 @@ static inline void weir__pool_tell_lost(weir__pool *pool)
         weir__pool_tell_lost_now(pool);
 }
 
+/* ---- pool_place.c ---- */
+
+/* Whether it matters where the pool's memory is cut: several streams have some free,
+ * and so much that not all pieces of it are small. */
+static inline bool weir__pool_is_wary(const weir__pool *pool)
+{
+    const weir__heap *heap = &pool->heap;
+    return heap->owning_count > 1 &&
+           heap->bytes - heap->taken_bytes > pool->cut_bytes &&
+           (heap->owning_count > 2 || heap->owners[WEIR__OWNER_DONE]->free_blocks == 0);
+}
+
+/* In a pool that is wary: whether a block (0: none) lies in so much free memory, of
+ * whatever streams, that it had better stay whole. */
+bool weir__pool_spares_locked(const weir__pool *pool, uint32_t block)
+    WEIR_REQUIRES(pool->lock);
+
+/* A block where it spoils least, of all free memory: of what the stream may take, else
+ * of what it can be made to wait for; 0: the pool is not wary, or there is none, or
+ * a wait failed. Lets go of the lock meanwhile. With the lock miss. */
+uint32_t weir__pool_place_locked(weir__request *request)
+    WEIR_REQUIRES(request->pool->lock);
+
+/* What is free at the end of `chunk` and can be part of the request's block, HELD, and
+ * its bytes; its first is 0 if that is nothing. All of it is used up, unless it is of
+ * `clock`, as what follows it will be. */
+weir__heap_run weir__pool_hold_end_locked(weir__request *request,
+                                          const weir__chunk *chunk, uint64_t clock,
+                                          size_t needed, size_t *bytes)
+    WEIR_REQUIRES(request->pool->lock);
+
+/* After held_bytes changed. */
+void weir__pool_note_cut_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
+
 /* ---- pool_miss.c ---- */
+
+/* Whether the request's stream may be made to wait for a block. */
+bool weir__pool_can_wait(void *request, uint32_t block);
+
+/* Hands out a run of idle blocks that the stream may take. */
+uint32_t weir__pool_take_run_locked(weir__request *request, weir__heap_run run)
+    WEIR_REQUIRES(request->pool->lock);
+
+/* Hands out a run of idle blocks, after waiting for them; 0: that could not be, and who
+ * could not be waited for is barred. With `asks` the device is asked first, and what is
+ * left keeps its own mark. */
+uint32_t weir__pool_take_waiting_locked(weir__request *request, weir__heap_run run,
+                                        bool asks) WEIR_REQUIRES(request->pool->lock);
+
 
 /* Serves a request that found nothing under its own clock; the heap's promise is given,
  * and taken back by the caller. To be called without locks. */
@@ -255,6 +340,13 @@ uint32_t weir__pool_take_known_magazine(weir__request *request);
 /* The same after a wait, one for all of the magazine. */
 uint32_t weir__pool_take_magazine(weir__request *request);
 
+/* Makes the request's stream wait for a run of HELD blocks. False: that could not be,
+ * and who could not be waited for is barred. To be called without the pool's lock. */
+bool weir__pool_wait_for_run(weir__request *request, weir__heap_run run);
+/* Puts such a run back as it was. */
+void weir__pool_put_back_locked(weir__pool *pool, weir__heap_run run)
+    WEIR_REQUIRES(pool->lock);
+
 /* How many blocks come back until nobody is expected to look for another's memory. */
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define WEIR__POOL_QUIET_AFTER 64u
@@ -270,6 +362,8 @@ static inline bool weir__pool_is_quiet_locked(const weir__pool *pool)
 
 /* ---- pool_share.c: with one of the pool's locks, or both ---- */
 
+/* What chunks are multiples of now. */
+size_t weir__pool_growth_now(const weir__pool *pool);
 /* Whether the pool has slack: if not, nothing below does anything. */
 bool weir__pool_grows_freely(const weir__pool *pool);
 
@@ -294,7 +388,8 @@ weir__mark weir__pool_piece_mark(const weir__request *request);
 size_t weir__pool_piece_bytes(const weir__request *request);
 
 /* Whether so little lies idle under other streams' clocks that growth comes before
- * waiting for them. With the lock miss, without the pool's lock. */
+ * waiting for them: not in a pool that is wary. With the lock miss, without the pool's
+ * lock. */
 bool weir__pool_grows_first(const weir__request *request);
 
 /* Notes whether there is room to grow, after held_bytes changed or growth was refused;
@@ -318,7 +413,12 @@ bool weir__pool_declines_locked(weir__request *request, uint32_t block)
 bool weir__pool_gather_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock);
 
-/* There threads keep less. With the lock miss, without the pool's lock. */
+/* How many grains a block may have to spare now; with the lock miss, or before anybody
+ * knows the pool. */
+uint32_t weir__pool_spare_grains(const weir__pool *pool);
+
+/* There threads keep less, and blocks have nothing to spare. With the lock miss,
+ * without the pool's lock. */
 void weir__pool_fit_caches(weir__pool *pool);
 
 /* ---- pool_chunks.c: with the lock miss, without the pool's lock ---- */
@@ -326,8 +426,6 @@ void weir__pool_fit_caches(weir__pool *pool);
 /* Draws what is left of the initial size, or what the request needs if that is more.
  * 0 with WEIR_OK: upstream or the limit refuses it. */
 weir_status weir__pool_draw_initial(weir__request *request, uint32_t *out);
-/* What chunks are multiples of now. */
-size_t weir__pool_growth_now(const weir__pool *pool);
 /* Extends the last chunk or draws a new one. 0 with WEIR_OK: refused, and
  * request->refusal says by whom. */
 weir_status weir__pool_grow(weir__request *request, uint32_t *out);
@@ -341,6 +439,28 @@ void weir__pool_settle_returned_locked(weir__pool *pool) WEIR_REQUIRES(pool->loc
 /* Gives free chunks upstream until no more than `keep_bytes` is held, waiting on the
  * host; returns how many bytes went. */
 size_t weir__pool_trim_sync(weir__pool *pool, size_t keep_bytes);
+/* Gives chunks that are all free upstream behind what used them last, and waits for
+ * nothing; returns how many bytes went. */
+size_t weir__pool_give_idle(weir__pool *pool);
+/* Of a chunk that has both, makes a chunk of its own of what is free, may go, and could
+ * be unmapped upstream: the last that nobody has looked at, at least `wanted_bytes` of
+ * it, or all. False: upstream cuts out nothing, or there is no host memory. */
+bool weir__pool_cut_out(weir__pool *pool, size_t wanted_bytes,
+                        weir__heap_usable may_go, void *context);
+/* Whether a block has no mark of a capture that is not released; and, for what upstream
+ * waits for, neither one for which there is no point. With the pool's lock. */
+bool weir__pool_has_no_capture(void *pool, uint32_t block);
+bool weir__pool_has_points(void *pool, uint32_t block);
+/* Gives a chunk that is all free, and that the request's stream may take as a whole,
+ * upstream in order of the stream; or such parts of chunks, so many bytes, if there are
+ * any. Return how many bytes went. */
+size_t weir__pool_flush_chunk(weir__request *request);
+size_t weir__pool_flush_parts(weir__request *request, size_t bytes);
+/* What these have passed over is looked at again. */
+void weir__pool_forget_skips(weir__pool *pool);
+/* Where upstream remaps: gives it of what is free as much as the request needs beside
+ * what lies free at the end. */
+void weir__pool_make_room(weir__request *request, size_t needed_bytes);
 /* The end: gives all chunks upstream; returns how many bytes could not be. */
 size_t weir__pool_give_back_all(weir__pool *pool);
 

@@ -46,6 +46,7 @@ static void pool_properties(void *context, weir_resource_properties *out)
     out->max_alignment = POOL_MAX_ALIGNMENT;
     out->can_trim = true;
     out->usable_at_once = false;
+    out->share_kind = WEIR_SHARE_NONE; /* several blocks lie in one of upstream's */
 }
 
 static weir_resource *pool_upstream(void *context)
@@ -68,17 +69,30 @@ static size_t pool_trim_sync(void *context, size_t keep_bytes)
 
 /* ---- beginning and end ---- */
 
+#define LINE 64u
+#define LINES_AT offsetof(weir__pool, heap.spares)
+
+_Static_assert((offsetof(weir__pool, lock) - LINES_AT) % LINE == 0,
+               "a pool's lock begins with a line, and so does what is in front of it");
+
+/* Where a pool goes in host memory that is longer by a line: so that what is written
+ * with every request lies in as few lines as can be. */
+static weir__pool *in_lines(void *memory)
+{
+    size_t past = ((uintptr_t)memory + LINES_AT) % LINE;
+    return (weir__pool *)(void *)((char *)memory + (LINE - past) % LINE);
+}
+
 static void pool_free(weir__pool *self)
 {
-    const weir__device_ops *ops = self->device->ops;
-    if (self->has_dropped && ops->note_forget != NULL)
-        ops->note_forget(self->device->self, weir__pool_dropped_key(self), true);
+    if (self->has_dropped)
+        weir__note_forget(self->device, weir__pool_dropped_key(self), true);
     weir__heap_close(&self->heap);
     weir__spare_seat_clear(&self->spare_seat);
     weir__mutex_destroy(&self->seats_lock);
     weir__mutex_destroy(&self->miss);
     weir__mutex_destroy(&self->lock);
-    weir__host_free(self);
+    weir__host_free(self->memory);
 }
 
 /* The last unref. What is on its way back counts as out until it is back. */
@@ -162,10 +176,12 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
     if (status != WEIR_OK)
         return status;
 
-    weir__pool *self = weir__host_alloc(sizeof *self);
-    if (self == NULL)
+    void *memory = weir__host_alloc(sizeof(weir__pool) + LINE);
+    if (memory == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
-    *self = (weir__pool){ .upstream = upstream,
+    weir__pool *self = in_lines(memory);
+    *self = (weir__pool){ .memory = memory,
+                          .upstream = upstream,
                           .device = up.device,
                           .order = up.device->order,
                           .options = in_force,
@@ -175,8 +191,8 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
                           .cache_bytes = in_force.cache_bytes };
     if (self->cache_bytes >= WEIR__HEAP_GRAIN)
         self->gate_bytes = POOL_GATE_BYTES;
-    self->listens = self->device->ops->note_learn != NULL &&
-                    !self->device->emulated_options.no_ledger;
+    self->listens = self->device->listens;
+    atomic_init(&self->spare_grains, weir__pool_spare_grains(self));
     weir__depot_init(&self->depot);
     weir__mutex_init(&self->miss, WEIR__RANK_MISS);
     weir__mutex_init(&self->seats_lock, WEIR__RANK_SEATS);
@@ -185,7 +201,7 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
         weir__mutex_destroy(&self->seats_lock);
         weir__mutex_destroy(&self->miss);
         weir__mutex_destroy(&self->lock);
-        weir__host_free(self);
+        weir__host_free(memory);
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
     }
 
@@ -216,4 +232,22 @@ weir_status weir_pool_get_options(weir_resource *mr, weir_pool_options *out)
     if (self == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the resource is no pool");
     return weir__fill_out(out, &self->options, sizeof self->options);
+}
+
+size_t weir_pool_give_back(weir_resource *mr)
+{
+    if (weir__enter() != WEIR_OK)
+        return 0;
+    weir__pool *self = weir__resource_self(mr, &pool_ops);
+    if (self == NULL)
+        return 0;
+    weir__pool_tell_lost(self);
+    weir__thread *thread = weir__thread_self();
+    thread->depth++; /* what goes upstream is not the user's */
+    weir__mutex_lock(&self->miss);
+    weir__pool_flush_caches(self);
+    size_t bytes = weir__pool_give_idle(self);
+    weir__mutex_unlock(&self->miss);
+    thread->depth--;
+    return bytes;
 }

@@ -112,10 +112,11 @@ bool weir__pool_allocate_surplus(weir__pool *self, weir_stream stream, size_t by
     weir__request request = {
         .pool = self,
         .stream = stream,
+        .home = WEIR__HEAP_HOMES,
         .asked_bytes = bytes,
         .asked_alignment = alignment,
         .alignment = WEIR__HEAP_GRAIN,
-        .bytes = (bytes + WEIR__HEAP_GRAIN - 1) & ~(WEIR__HEAP_GRAIN - 1),
+        .bytes = weir__pool_room_for(self, bytes),
     };
     if (weir__order_clock(self->order, stream, &request.clock) != WEIR_OK)
         return false;
@@ -123,6 +124,7 @@ bool weir__pool_allocate_surplus(weir__pool *self, weir_stream stream, size_t by
     bool met = weir__pool_meet_owner_locked(&request);
     if (met)
         request.owner->pins++;
+    self->missed_at = self->releases;
     weir__mutex_unlock(&self->lock);
     if (!met)
         return false;

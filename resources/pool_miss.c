@@ -116,8 +116,7 @@ may_take_run(const weir__request *request, weir__heap_run run)
     }
 }
 
-static uint32_t take_run_locked(weir__request *request, weir__heap_run run)
-    WEIR_REQUIRES(request->pool->lock)
+uint32_t weir__pool_take_run_locked(weir__request *request, weir__heap_run run)
 {
     WEIR_ASSERT(may_take_run(request, run), "what is handed out may be taken");
     weir__mark front = remainder_mark(request, run.first);
@@ -248,7 +247,7 @@ static uint32_t take_fit_locked(weir__request *request, uint32_t block)
                           : clock != request->clock &&
                                 weir__pool_take_known_locked(request, block);
     return got ? weir__pool_take_own_locked(request)
-               : take_run_locked(request, widen(request, block));
+               : weir__pool_take_run_locked(request, widen(request, block));
 }
 
 /* A block that may be taken; if there is none, a run. */
@@ -262,7 +261,7 @@ static uint32_t take_known_locked(weir__request *request)
         return take_fit_locked(request, best);
     weir__heap_run run =
         find_run_locked(request, &request->pool->known_runs, is_known);
-    return run.first != 0 ? take_run_locked(request, run) : 0;
+    return run.first != 0 ? weir__pool_take_run_locked(request, run) : 0;
 }
 
 /* Asks about the best fit of each owner, at most once, until one is done. The lock is
@@ -301,7 +300,7 @@ bool weir__pool_is_barred(const weir__request *request, uint64_t clock)
     return false;
 }
 
-static bool can_wait(void *context, uint32_t block)
+bool weir__pool_can_wait(void *context, uint32_t block)
 {
     const weir__request *request = context;
     weir__order *order = request->pool->order;
@@ -320,10 +319,10 @@ static bool can_wait(void *context, uint32_t block)
 static weir__heap_run find_waiting_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock)
 {
-    uint32_t best = piece_fit_locked(request, can_wait);
+    uint32_t best = piece_fit_locked(request, weir__pool_can_wait);
     if (best != 0)
         return (weir__heap_run){ best, best };
-    return find_run_locked(request, &request->pool->waiting_runs, can_wait);
+    return find_run_locked(request, &request->pool->waiting_runs, weir__pool_can_wait);
 }
 
 bool weir__pool_next_mark(weir__pool *self, weir__pool_marks *at, weir__mark *out)
@@ -345,13 +344,14 @@ bool weir__pool_next_mark(weir__pool *self, weir__pool_marks *at, weir__mark *ou
 /* Lets the stream wait for all marks of a run of HELD blocks. On failure *failed is the
  * clock that could not be waited for. */
 static weir_status wait_for_run(const weir__request *request, weir__heap_run run,
-                                uint64_t *failed)
+                                bool asks, uint64_t *failed)
 {
     weir__pool_marks at = { run.first, run.last, 0 };
     weir__mark mark;
     while (weir__pool_next_mark(request->pool, &at, &mark)) {
         *failed = mark.clock;
-        if (mark.clock == request->clock)
+        if (mark.clock == request->clock ||
+            (asks && weir__order_is_done(request->pool->order, request->clock, mark)))
             continue;
         weir_status status = weir__order_wait(request->pool->order, request->clock,
                                               request->stream, mark);
@@ -363,8 +363,7 @@ static weir_status wait_for_run(const weir__request *request, weir__heap_run run
 
 /* Puts a run of HELD blocks back as it was. Whom it could have merged with
  * meanwhile, it merges with. */
-static void put_back_locked(weir__pool *self, weir__heap_run run)
-    WEIR_REQUIRES(self->lock)
+void weir__pool_put_back_locked(weir__pool *self, weir__heap_run run)
 {
     weir__heap *heap = &self->heap;
     for (uint32_t block = run.first, next;; block = next) {
@@ -384,33 +383,46 @@ void weir__pool_bar(weir__request *request, uint64_t clock, weir_status status)
     request->wait_code = weir_last_error().native_code;
 }
 
-/* Waits for a run that was found and hands it out; 0 if that failed. All of it is
- * found before anything is waited for: what cannot be served waits for nothing. */
-static uint32_t take_waiting_locked(weir__request *request, weir__heap_run run)
-    WEIR_REQUIRES(request->pool->lock)
+bool weir__pool_wait_for_run(weir__request *request, weir__heap_run run)
+{
+    uint64_t failed = 0;
+    weir_status status = wait_for_run(request, run, false, &failed);
+    if (status != WEIR_OK && request->barred_count < WEIR__POOL_BARRED)
+        weir__pool_bar(request, failed, status);
+    return status == WEIR_OK;
+}
+
+/* All of it was found before anything is waited for: what cannot be served waits for
+ * nothing. */
+uint32_t weir__pool_take_waiting_locked(weir__request *request, weir__heap_run run,
+                                        bool asks)
 {
     weir__pool *self = request->pool;
-    weir__mark left = weir__heap_mark(&self->heap, run.first);
-    bool is_one = run.first == run.last && !weir__heap_has_more(&self->heap, run.first);
+    /* With `asks`, what is cut off at the end keeps its own mark, if it has one. */
+    weir__mark left = weir__heap_mark(&self->heap, run.last);
+    bool has_one = !weir__heap_has_more(&self->heap, run.last);
+    bool is_one = run.first == run.last && has_one;
+    has_one = is_one || (has_one && asks && request->alignment <= WEIR__HEAP_GRAIN);
     uint64_t failed = 0;
     hold_run(&self->heap, run);
     weir__mutex_unlock(&self->lock);
 
-    weir_status status = wait_for_run(request, run, &failed);
+    weir_status status = wait_for_run(request, run, asks, &failed);
     weir__mark piece = WEIR__MARK_DONE;
     if (status == WEIR_OK && is_one)
         piece = weir__pool_piece_mark(request);
-    else if (status == WEIR_OK)
+    else if (status == WEIR_OK && !has_one)
         left = weir__order_free_mark(self->order, request->stream, request->clock);
 
     weir__mutex_lock(&self->lock);
     if (status == WEIR_OK) {
         left = weir__pool_owned_mark(self, left);
+        request->is_placed = true;
         if (is_one && weir__pool_take_waited_locked(request, run.first, piece))
             return weir__pool_take_own_locked(request);
         return weir__pool_hand_out_locked(request, run, left, left);
     }
-    put_back_locked(self, run);
+    weir__pool_put_back_locked(self, run);
     weir__pool_bar(request, failed, status);
     return 0;
 }
@@ -425,7 +437,7 @@ static uint32_t take_others_locked(weir__request *request)
             return 0;
         if (weir__pool_gather_locked(request))
             continue;
-        uint32_t block = take_waiting_locked(request, run);
+        uint32_t block = weir__pool_take_waiting_locked(request, run, false);
         if (block != 0)
             return block;
     }
@@ -443,6 +455,8 @@ static uint32_t look_around(weir__request *request)
     gather_done_locked(self);
     weir__pool_settle_returned_locked(self);
     uint32_t block = weir__pool_take_own_locked(request);
+    if (block == 0)
+        block = weir__pool_place_locked(request);
     if (block == 0)
         block = take_known_locked(request);
     if (block == 0 && !request->has_declined)
@@ -476,6 +490,7 @@ static uint32_t look_behind_gates(weir__request *request)
     weir__pool *self = request->pool;
     uint32_t block = 0;
     weir__pool_seats_close(self);
+    request->is_placed = false;
     if (weir__pool_empty_caches(self) || request->is_thorough || !has_seen_all(self)) {
         block = look_around(request);
         if (block == 0)
@@ -483,6 +498,17 @@ static uint32_t look_behind_gates(weir__request *request)
     }
     weir__pool_seats_open(self);
     return block;
+}
+
+/* The pool grows: if it has much room, and enough, that is in pieces. */
+static void note_frayed(const weir__request *request)
+{
+    weir__pool *self = request->pool;
+    weir__mutex_lock(&self->lock);
+    size_t room = self->heap.bytes - self->heap.taken_bytes;
+    if (room >= request->bytes && room > self->cut_bytes)
+        self->is_frayed = true;
+    weir__mutex_unlock(&self->lock);
 }
 
 static weir_status miss(weir__request *request, uint32_t *out)
@@ -494,16 +520,21 @@ static weir_status miss(weir__request *request, uint32_t *out)
         *out = weir__pool_take_known_magazine(request);
     if (*out == 0)
         status = weir__pool_draw_initial(request, out);
-    if (*out == 0 && status == WEIR_OK && weir__pool_grows_first(request))
+    request->grows_first = *out == 0 && status == WEIR_OK &&
+                           weir__pool_grows_first(request);
+    if (request->grows_first)
         status = weir__pool_grow(request, out);
+    request->grows_first = false;
     if (*out == 0 && status == WEIR_OK)
         *out = weir__pool_take_magazine(request);
     if (*out == 0 && status == WEIR_OK)
         *out = look_at_others(request);
     if (*out == 0 && status == WEIR_OK)
         *out = look_behind_gates(request);
-    if (*out == 0 && status == WEIR_OK)
+    if (*out == 0 && status == WEIR_OK) {
+        note_frayed(request);
         status = weir__pool_grow(request, out);
+    }
     if (*out == 0 && status == WEIR_OK &&
         (request->has_skipped || request->has_declined)) {
         request->is_thorough = true;

@@ -72,7 +72,19 @@ bool weir__pool_meet_owner_locked(weir__request *request)
                           ? WEIR__POOL_CAPTURE
                           : WEIR__POOL_PLAIN;
     request->owner = owner;
+    if (owner != NULL && request->home == WEIR__HEAP_HOMES)
+        request->home = weir__heap_home_for(owner);
     return owner != NULL;
+}
+
+/* Further caches of a stream are of other threads, and records of what is in them have
+ * lines of their own, as far as there are homes. */
+void weir__pool_add_cache(weir__heap_owner *owner, weir__cache *cache, uint32_t seat)
+{
+    bool is_first = owner->pins == (owner->is_reserved ? 1u : 0u);
+    cache->owner = owner->slot;
+    cache->home = (owner->slot + (is_first ? 0 : 11 * seat)) % WEIR__HEAP_HOMES;
+    owner->pins++;
 }
 
 weir__mark weir__pool_owned_mark(weir__pool *self, weir__mark mark)

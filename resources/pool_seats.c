@@ -378,18 +378,18 @@ static bool table_grow(weir__seat *seat, weir__spare_seat *spare)
 
 /* A cache for `stream`, whose clock is steady; inside of the gate. Without memory there
  * is none. */
-static void cache_add(weir__pool *self, weir__seat *seat, weir_stream stream,
-                      weir__spare_seat *spare)
+static weir__cache *cache_add(weir__pool *self, weir__seat *seat, weir_stream stream,
+                              weir__spare_seat *spare)
 {
     uint64_t clock;
     const _Atomic uint64_t *counter;
     if (!table_grow(seat, spare) ||
         !weir__order_steady(self->order, stream, &clock, &counter))
-        return;
+        return NULL;
     weir__cache *cache =
         memory_for(spare != NULL ? &spare->cache : NULL, sizeof *cache);
     if (cache == NULL)
-        return;
+        return NULL;
     *cache = (weir__cache){ .stream = stream,
                             .alias = stream == WEIR_STREAM_LEGACY ? NULL : stream,
                             .holder_tag = weir__holder_tag(seat->number),
@@ -402,17 +402,16 @@ static void cache_add(weir__pool *self, weir__seat *seat, weir_stream stream,
     weir__heap_owner *owner =
         spare != NULL ? weir__heap_owner_find(&self->heap, clock)
                       : weir__heap_owner_get(&self->heap, clock, stream);
-    if (owner != NULL) {
-        owner->pins++;
-        cache->owner = owner->slot;
-    }
+    if (owner != NULL)
+        weir__pool_add_cache(owner, cache, seat->number);
     weir__mutex_unlock(&self->lock);
     if (owner == NULL) {
         weir__host_free(cache);
-        return;
+        return NULL;
     }
     seat->caches[table_at(seat->caches, seat->mask, stream)] = cache;
     seat->cache_count++;
+    return cache;
 }
 
 /* Seats of threads that have ended stay until somebody closes the gates. Where many
@@ -506,11 +505,12 @@ static weir__thread_caches *caches_here(weir__spare_seat *spare)
     return caches;
 }
 
-static void take_seat(weir__pool *self, weir_stream stream, weir__spare_seat *spare)
+/* Returns the home of the cache, or HOMES if there is none. */
+static uint32_t take_seat(weir__pool *self, weir_stream stream, weir__spare_seat *spare)
 {
     weir__thread_caches *caches = caches_here(spare);
     if (caches == NULL)
-        return;
+        return WEIR__HEAP_HOMES;
     weir__seat *seat = weir__seat_search(self);
     if (seat != NULL && is_dead(seat)) {
         sweep_mine(caches);
@@ -521,16 +521,18 @@ static void take_seat(weir__pool *self, weir_stream stream, weir__spare_seat *sp
         seat = seat_add(self, caches, spare);
     }
     if (seat == NULL || !weir__gate_enter(&seat->gate))
-        return;
-    if (weir__cache_find(seat, stream) == NULL)
-        cache_add(self, seat, stream, spare);
+        return WEIR__HEAP_HOMES;
+    const weir__cache *cache = weir__cache_find(seat, stream);
+    if (cache == NULL)
+        cache = cache_add(self, seat, stream, spare);
+    uint32_t home = cache != NULL ? cache->home : WEIR__HEAP_HOMES;
     weir__gate_leave(&seat->gate);
+    return home;
 }
 
-void weir__pool_take_seat(weir__pool *self, weir_stream stream)
+uint32_t weir__pool_take_seat(weir__pool *self, weir_stream stream)
 {
-    if (self->gate_bytes != 0)
-        take_seat(self, stream, NULL);
+    return self->gate_bytes != 0 ? take_seat(self, stream, NULL) : WEIR__HEAP_HOMES;
 }
 
 /* ---- threads that only give back ---- */
@@ -578,7 +580,7 @@ void weir__pool_take_spare_seat(weir__pool *self, weir_stream stream)
     weir__mutex_unlock(&self->lock);
     if (spare.cache == NULL)
         return;
-    take_seat(self, stream, &spare);
+    (void)take_seat(self, stream, &spare);
     weir__spare_seat_clear(&spare);
 }
 

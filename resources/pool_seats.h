@@ -19,9 +19,9 @@ static inline weir__seat *weir__seat_here(const weir__pool *pool)
 }
 
 /* Sees to it that the thread has a cache for `stream`, where there can be one. May ask
- * for host memory; without it there is none. To be called without locks, outside of the
- * gate. */
-void weir__pool_take_seat(weir__pool *pool, weir_stream stream);
+ * for host memory; without it there is none. Returns the cache's home; without one
+ * WEIR__HEAP_HOMES. To be called without locks, outside of the gate. */
+uint32_t weir__pool_take_seat(weir__pool *pool, weir_stream stream);
 
 /* The same for a thread that gives back, and so may ask for no host memory, if a seat
  * has been laid by; else the next one that allocates is asked to. The pool must not be

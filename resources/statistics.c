@@ -42,6 +42,33 @@ static weir_status statistics_allocate(void *context, weir_stream stream,
     return WEIR_OK;
 }
 
+static weir_status statistics_extend(void *context, weir_stream stream, void *ptr,
+                                     size_t bytes, size_t alignment, size_t new_bytes)
+{
+    statistics *self = context;
+    weir_status status = weir_resource_extend(self->upstream, stream, ptr, bytes,
+                                              alignment, new_bytes);
+    size_t more = new_bytes - bytes;
+    if (status == WEIR_OK)
+        raise_peak(self, atomic_fetch_add(&self->out_bytes, more) + more);
+    return status;
+}
+
+static weir_status statistics_cut(void *context, void *ptr, size_t bytes,
+                                  size_t alignment, size_t wanted_bytes, size_t *from,
+                                  size_t *to)
+{
+    statistics *self = context;
+    weir_status status = weir_resource_cut(self->upstream, ptr, bytes, alignment,
+                                           wanted_bytes, from, to);
+    if (status != WEIR_OK || *from == *to)
+        return status;
+    size_t more = (size_t)(*from > 0) + (*to < bytes);
+    atomic_fetch_add(&self->out_blocks, more);
+    atomic_fetch_add(&self->allocations, more);
+    return WEIR_OK;
+}
+
 static void count_back(statistics *self, size_t bytes)
 {
     size_t out_bytes = atomic_fetch_sub(&self->out_bytes, bytes);
@@ -111,6 +138,8 @@ static const weir_resource_ops statistics_ops = {
     .upstream = statistics_upstream,
     .statistics = statistics_statistics,
     .deallocate_after = statistics_deallocate_after,
+    .extend = statistics_extend,
+    .cut = statistics_cut,
 };
 
 weir_status weir_statistics_create(weir_resource *upstream, weir_resource **out)
@@ -120,6 +149,10 @@ weir_status weir_statistics_create(weir_resource *upstream, weir_resource **out)
     *out = NULL;
     if (upstream == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the upstream is null");
+    weir_resource_properties up = { .struct_size = sizeof up };
+    weir_status status = weir_resource_get_properties(upstream, &up);
+    if (status != WEIR_OK)
+        return status;
 
     statistics *self = weir__host_alloc(sizeof *self);
     if (self == NULL)
@@ -133,7 +166,12 @@ weir_status weir_statistics_create(weir_resource *upstream, weir_resource **out)
     atomic_init(&self->deallocations, 0);
     atomic_init(&self->failures, 0);
 
-    weir_status status = weir_resource_create(&statistics_ops, self, out);
+    weir_resource_ops ops = statistics_ops;
+    if (!up.can_extend)
+        ops.extend = NULL;
+    if (up.cut_bytes == 0)
+        ops.cut = NULL;
+    status = weir_resource_create(&ops, self, out);
     if (status != WEIR_OK)
         statistics_destroy(self);
     return status;

@@ -6,6 +6,7 @@
  * the baton's fields are guarded by the turn itself; handing it over through a
  * semaphore orders them, and all that the threads do. */
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <string.h>
 
@@ -36,6 +37,7 @@ struct weir__baton {
     weir__chooser choose; /* null: no turns */
     void *context;
     void (*entry)(void *argument);
+    int processor;        /* that whoever has the turn runs on */
     bool cancelled;       /* a thread could not be started: nobody runs */
     uint32_t count;
     seat seats[];
@@ -171,6 +173,18 @@ void weir__baton_progress(void)
 
 /* ---- a run ---- */
 
+/* Only one runs at a time, and a turn goes to another processor in twice the time. If
+ * the system will not have it so, it is as it was. */
+static void stay_on(int processor)
+{
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    if (processor >= 0 && processor < CPU_SETSIZE) {
+        CPU_SET((size_t)processor, &only);
+        (void)pthread_setaffinity_np(pthread_self(), sizeof only, &only);
+    }
+}
+
 static void run_by_turns(seat *self)
 {
     weir__thread *thread = weir__thread_self();
@@ -178,6 +192,7 @@ static void run_by_turns(seat *self)
     thread->baton = baton;
     thread->baton_seat = (uint32_t)(self - baton->seats);
     self->number = thread->number;
+    stay_on(baton->processor);
 
     baton->entry(self->argument);
 
@@ -246,7 +261,7 @@ weir_status weir__baton_run(weir__chooser choose, void *context, size_t count,
     if (baton == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for %zu threads", count);
     *baton = (weir__baton){ .choose = choose, .context = context, .entry = entry,
-                            .count = (uint32_t)count };
+                            .processor = sched_getcpu(), .count = (uint32_t)count };
     for (uint32_t i = 0; i < baton->count; i++)
         seat_init(&baton->seats[i], baton, arguments[i]);
 

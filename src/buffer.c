@@ -6,20 +6,9 @@
 #include "internal.h"
 #include "pending.h"
 
-static const weir_buffer empty;
+#define EMPTY ((weir_buffer){ .data = NULL })
 
 /* ---- checks ---- */
-
-weir_status weir__buffer_enter(const weir_buffer *buffer, const void *out)
-{
-    weir_status status = weir__enter();
-    if (status != WEIR_OK)
-        return status;
-    if (buffer == NULL || out == NULL)
-        return weir__fail(WEIR_INVALID_ARGUMENT, "%s is null",
-                          buffer == NULL ? "the buffer" : "out");
-    return WEIR_OK;
-}
 
 weir_status weir__buffer_owns(const weir_buffer *buffer, const char *what)
 {
@@ -50,24 +39,12 @@ weir_status weir__holder_make(weir_device *device, weir_stream stream,
 
 /* ---- beginning ---- */
 
-weir_buffer weir__buffer_of(weir_storage *storage, weir_resource *mr,
-                            weir__holder holder)
-{
-    weir_buffer buffer = { .data = storage->ptr,
-                           .size = storage->bytes,
-                           .capacity = storage->bytes,
-                           .resource = mr != NULL ? weir_resource_ref(mr) : NULL,
-                           .storage = storage };
-    weir__buffer_set_holder(&buffer, holder);
-    return buffer;
-}
-
 /* What the functions begin with that make a buffer on a stream of a resource's. */
 static weir_status begin(weir_resource *mr, weir_stream stream, weir_buffer *out,
                          weir__holder *holder)
 {
     if (out != NULL)
-        *out = empty;
+        *out = EMPTY;
     weir_status status = weir__enter();
     if (status != WEIR_OK)
         return status;
@@ -80,7 +57,7 @@ static weir_status begin(weir_resource *mr, weir_stream stream, weir_buffer *out
 
 static void begin_empty(weir_resource *mr, weir__holder holder, weir_buffer *out)
 {
-    *out = empty;
+    *out = EMPTY;
     out->resource = weir_resource_ref(mr);
     weir__buffer_set_holder(out, holder);
 }
@@ -132,7 +109,7 @@ weir_status weir_buffer_view(void *ptr, size_t bytes, weir_stream stream,
                              weir_buffer *out)
 {
     if (out != NULL)
-        *out = empty;
+        *out = EMPTY;
     weir_status status = weir__enter();
     if (status != WEIR_OK)
         return status;
@@ -166,7 +143,7 @@ weir_status weir_buffer_adopt(weir_device *device, weir_stream stream,
                               const weir_foreign *foreign, weir_buffer *out)
 {
     if (out != NULL)
-        *out = empty;
+        *out = EMPTY;
     weir_status status = weir__enter();
     if (status != WEIR_OK)
         return status;
@@ -185,9 +162,11 @@ weir_status weir_buffer_adopt(weir_device *device, weir_stream stream,
     status = weir__holder_make(device, stream, &holder);
     if (status == WEIR_OK)
         status = weir__storage_of_foreign(device, &it, holder, 0, &storage);
-    if (status == WEIR_OK)
-        *out = weir__buffer_of(storage, NULL, holder);
-    return status;
+    if (status != WEIR_OK)
+        return status;
+    weir__storage_keep_device(storage);
+    *out = weir__buffer_of(storage, NULL, holder);
+    return WEIR_OK;
 }
 
 /* Where the resource keeps records, it must have such a block out. */
@@ -235,7 +214,7 @@ static void copy_window(const weir_buffer *from, weir_buffer *out)
 weir_status weir_buffer_share(const weir_buffer *from, weir_buffer *out)
 {
     if (out != NULL)
-        *out = empty;
+        *out = EMPTY;
     weir_status status = weir__buffer_enter(from, out);
     if (status == WEIR_OK)
         status = weir__buffer_owns(from, "to be shared");
@@ -250,7 +229,7 @@ weir_status weir_buffer_slice(const weir_buffer *from, size_t offset, size_t byt
                               weir_buffer *out)
 {
     if (out != NULL)
-        *out = empty;
+        *out = EMPTY;
     weir_status status = weir__buffer_enter(from, out);
     if (status != WEIR_OK)
         return status;
@@ -270,7 +249,7 @@ weir_status weir_buffer_slice(const weir_buffer *from, size_t offset, size_t byt
 weir_status weir_buffer_weaken(const weir_buffer *from, weir_weak_buffer *out)
 {
     if (out != NULL)
-        out->seen = empty;
+        out->seen = EMPTY;
     weir_status status = weir__buffer_enter(from, out);
     if (status == WEIR_OK)
         status = weir__buffer_owns(from, "to be known weakly");
@@ -284,7 +263,7 @@ weir_status weir_buffer_weaken(const weir_buffer *from, weir_weak_buffer *out)
 weir_status weir_weak_buffer_upgrade(const weir_weak_buffer *weak, weir_buffer *out)
 {
     if (out != NULL)
-        *out = empty;
+        *out = EMPTY;
     weir_status status = weir__buffer_enter(weak != NULL ? &weak->seen : NULL, out);
     if (status != WEIR_OK)
         return status;
@@ -301,7 +280,7 @@ void weir_weak_buffer_reset(weir_weak_buffer *weak)
     if (weak == NULL)
         return;
     weir_buffer seen = weak->seen;
-    weak->seen = empty;
+    weak->seen = EMPTY;
     if (weir__is_forked())
         return;
     if (seen.storage != NULL)
@@ -315,30 +294,30 @@ void weir_buffer_reset(weir_buffer *buffer)
 {
     if (buffer == NULL)
         return;
-    weir_buffer old = *buffer;
-    *buffer = empty;
+    weir_storage *storage = buffer->storage;
+    weir_resource *mr = buffer->resource;
+    weir__holder holder = weir__buffer_holder(buffer);
+    *buffer = EMPTY;
     if (weir__enter() != WEIR_OK)
         return;
-    if (old.storage != NULL) {
-        weir__pending_look(old.storage->device);
-        weir__storage_leave(old.storage, weir__buffer_holder(&old));
+    if (storage != NULL) {
+        weir__pending_look(storage->device);
+        weir__storage_leave(storage, &holder);
     }
-    weir_resource_unref(old.resource);
+    weir_resource_unref(mr);
 }
 
-/* What nobody can name is waited for on the host. */
+/* What nobody can name is waited for on the host. Nobody is told that it was: others
+ * may come to ask before the wait is over. */
 static weir_status wait_for_unnamed(weir_storage *storage)
 {
-    if (!atomic_exchange(&storage->is_unnamed, false))
+    if (!atomic_load(&storage->is_unnamed))
         return WEIR_OK;
-    weir_status status = weir__order_device_sync(storage->device->order);
-    if (status != WEIR_OK)
-        atomic_store(&storage->is_unnamed, true);
-    return status;
+    return weir__order_device_sync(storage->device->order);
 }
 
-/* Its stream is behind all uses; where that has ended, the legacy one is. */
-static weir_status gather_uses(const weir_buffer *buffer, weir_stream *out)
+weir_status weir__buffer_gather_uses(const weir_buffer *buffer, weir_access access,
+                                     weir_stream *out)
 {
     weir_storage *storage = buffer->storage;
     weir__holder holder = weir__buffer_holder(buffer);
@@ -346,7 +325,7 @@ static weir_status gather_uses(const weir_buffer *buffer, weir_stream *out)
     *out = weir__order_lives(order, holder.stream, holder.life) ? buffer->stream : NULL;
     weir_status status = wait_for_unnamed(storage);
     if (status == WEIR_OK)
-        status = weir__storage_wait(storage, holder, *out, WEIR_WRITE);
+        status = weir__storage_wait(storage, holder, *out, access);
     return status;
 }
 
@@ -357,7 +336,7 @@ static weir_status claim_since(weir_storage *storage, uint32_t notes)
     uint64_t was;
     if (!weir__storage_claim(storage, &was))
         return weir__buffer_refuse_shared();
-    if (storage->notes == notes && !atomic_load(&storage->is_unnamed))
+    if (storage->notes == notes)
         return WEIR_OK;
     weir__storage_unclaim(storage, was);
     return weir__buffer_refuse_shared();
@@ -387,7 +366,7 @@ weir_status weir_buffer_release(weir_buffer *buffer, weir_released *out)
                          .context = storage->context,
                          .ignores_stream = storage->ignores_stream };
     uint32_t notes = storage->notes;
-    status = gather_uses(buffer, &it.stream);
+    status = weir__buffer_gather_uses(buffer, WEIR_WRITE, &it.stream);
     if (status == WEIR_OK)
         status = claim_since(storage, notes);
     if (status != WEIR_OK)
@@ -440,22 +419,21 @@ weir_status weir_buffer_set_stream(weir_buffer *buffer, weir_stream stream)
     weir_status status = weir__buffer_enter(buffer, buffer);
     if (status != WEIR_OK)
         return status;
-    weir__holder holder = { stream, { 0, 0 } };
+    weir__holder holder = { { 0, 0 }, stream };
     weir_device *device = device_of(buffer);
     if (device != NULL)
         status = weir__holder_make(device, stream, &holder);
     if (status != WEIR_OK)
         return status;
-    if (buffer->storage != NULL) {
-        weir__holder old = weir__buffer_holder(buffer);
-        if (old.life.clock != holder.life.clock)
-            status = weir__storage_note(buffer->storage, old, stream);
-        if (status != WEIR_OK)
-            return status;
-        weir__storage_change_holder(buffer->storage, old, holder);
+    weir__holder old = weir__buffer_holder(buffer);
+    if (buffer->storage != NULL && old.life.clock != holder.life.clock) {
+        weir__storage_set_out(buffer->storage, old);
+        status = weir__storage_note(buffer->storage, old, stream);
+        weir__storage_settle(buffer->storage, status == WEIR_OK ? holder : old);
     }
-    weir__buffer_set_holder(buffer, holder);
-    return WEIR_OK;
+    if (status == WEIR_OK)
+        weir__buffer_set_holder(buffer, holder);
+    return status;
 }
 
 weir_status weir_buffer_use(weir_buffer *buffer, weir_stream stream, weir_access access)

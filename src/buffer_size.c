@@ -71,13 +71,36 @@ static weir_status follow(const weir_buffer *buffer, weir_stream stream)
                               WEIR_READ);
 }
 
-/* The stream, which has followed, is the buffer's own. */
-static void take_over(weir_buffer *buffer, weir__holder holder)
+/* What follows is one of two: the buffer settles on the stream that has followed, or
+ * stays on its own. */
+static void set_out(const weir_buffer *buffer)
 {
     if (buffer->storage != NULL)
-        weir__storage_change_holder(buffer->storage, weir__buffer_holder(buffer),
-                                    holder);
+        weir__storage_set_out(buffer->storage, weir__buffer_holder(buffer));
+}
+
+static void settle(weir_buffer *buffer, weir__holder holder)
+{
+    if (buffer->storage != NULL)
+        weir__storage_settle(buffer->storage, holder);
     weir__buffer_set_holder(buffer, holder);
+}
+
+static void stay(weir_buffer *buffer)
+{
+    settle(buffer, weir__buffer_holder(buffer));
+}
+
+/* The stream follows, and is the buffer's own. */
+static weir_status take_over(weir_buffer *buffer, weir__holder holder)
+{
+    set_out(buffer);
+    weir_status status = follow(buffer, holder.stream);
+    if (status == WEIR_OK)
+        settle(buffer, holder);
+    else
+        stay(buffer);
+    return status;
 }
 
 /* ---- moving ---- */
@@ -158,14 +181,16 @@ static weir_status move(weir_buffer *buffer, size_t capacity, weir__holder holde
     void *ptr;
     size_t alignment = alignment_of(buffer);
     weir_resource *mr = buffer->resource;
+    set_out(buffer);
     weir_status status = copy_to_new(buffer, mr, capacity, alignment, holder, &ptr);
-    if (status != WEIR_OK)
-        return status;
-    status = put_in_place(buffer, ptr, capacity, holder);
-    if (status != WEIR_OK) {
+    if (status == WEIR_OK) {
+        status = put_in_place(buffer, ptr, capacity, holder);
+        if (status == WEIR_OK)
+            return WEIR_OK;
         weir__storage_use_surely(buffer->storage, holder.stream, WEIR_READ);
         (void)weir_deallocate(mr, holder.stream, ptr, capacity, alignment);
     }
+    stay(buffer);
     return status;
 }
 
@@ -176,12 +201,17 @@ static bool extend(weir_buffer *buffer, size_t capacity, weir__holder holder)
     weir_resource_properties p = { .struct_size = sizeof p };
     if (buffer->data != storage->ptr || capacity <= storage->bytes ||
         weir_resource_get_properties(storage->resource, &p) != WEIR_OK ||
-        !p.can_extend || follow(buffer, holder.stream) != WEIR_OK ||
-        weir_resource_extend(storage->resource, holder.stream, storage->ptr,
-                             storage->bytes, storage->alignment, capacity) != WEIR_OK)
+        !p.can_extend)
         return false;
+    set_out(buffer);
+    if (follow(buffer, holder.stream) != WEIR_OK ||
+        weir_resource_extend(storage->resource, holder.stream, storage->ptr,
+                             storage->bytes, storage->alignment, capacity) != WEIR_OK) {
+        stay(buffer);
+        return false;
+    }
     storage->bytes = buffer->capacity = capacity;
-    take_over(buffer, holder);
+    settle(buffer, holder);
     return true;
 }
 
@@ -215,10 +245,7 @@ weir_status weir_buffer_reserve(weir_buffer *buffer, size_t bytes, weir_stream s
         return status;
     if (bytes > buffer->capacity)
         return grow(buffer, bytes, holder);
-    status = follow(buffer, stream);
-    if (status == WEIR_OK)
-        take_over(buffer, holder);
-    return status;
+    return take_over(buffer, holder);
 }
 
 weir_status weir_buffer_resize(weir_buffer *buffer, size_t bytes, weir_stream stream)
@@ -238,7 +265,8 @@ weir_status weir_buffer_shrink(weir_buffer *buffer, weir_stream stream)
     size_t least;
     status = round_up(buffer->size, &least);
     if (status == WEIR_OK && buffer->storage != NULL && buffer->size == 0) {
-        weir__storage_leave(buffer->storage, weir__buffer_holder(buffer));
+        weir__holder old = weir__buffer_holder(buffer);
+        weir__storage_leave(buffer->storage, &old);
         buffer->data = NULL;
         buffer->capacity = 0;
         buffer->storage = NULL;
@@ -246,11 +274,7 @@ weir_status weir_buffer_shrink(weir_buffer *buffer, weir_stream stream)
                least < buffer->storage->bytes) {
         return move(buffer, least, holder);
     }
-    if (status == WEIR_OK)
-        status = follow(buffer, stream);
-    if (status == WEIR_OK)
-        take_over(buffer, holder);
-    return status;
+    return status == WEIR_OK ? take_over(buffer, holder) : status;
 }
 
 /* ---- copies ---- */

@@ -21,6 +21,7 @@
 #ifndef WEIR_CLOCKS_H
 #define WEIR_CLOCKS_H
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -97,9 +98,10 @@ typedef struct weir__clock {
 } weir__clock;
 
 struct weir__order {
+    _Atomic uint64_t changes; /* of clocks that listeners are told of, from 1; first,
+                                 for weir__order_lives */
     weir_device *device;
     bool eager;
-    _Atomic uint64_t changes; /* of clocks that listeners are told of, from 1 */
     weir__mutex listening;   /* guards the listeners; held while they are called, and
                                 while a clock is added that they hear of */
     weir__order_listener *listeners;
@@ -127,6 +129,8 @@ struct weir__order {
      * beginning; so marks are one ahead of the counter. In no table, not counted. */
     weir__clock aside;
 };
+
+static_assert(offsetof(struct weir__order, changes) == 0, "it comes first");
 
 /* True for streams that cannot be recorded on later: an event comes with each free. */
 static inline bool clock_is_transient(const weir__clock *clock)
@@ -166,6 +170,12 @@ static inline void clock_reach(weir__clock *clock, uint64_t number)
 /* Makes sure of a spare clock and enough spare covers. To be called without the lock.
  * OUT_OF_HOST_MEMORY: there are fewer. */
 weir_status weir__clocks_stock(weir__order *order);
+/* Whether that has nothing to do. */
+static inline bool weir__clocks_are_stocked(const weir__order *order)
+{
+    return order->spare_clock_count >= SPARE_CLOCKS &&
+           order->spare_count >= order->clock_count + SPARE_COVERS;
+}
 weir__clock *weir__clock_find(weir__order *order, uint64_t id)
     WEIR_REQUIRES(order->lock);
 weir__clock *weir__clock_find_key(weir__order *order, weir__clock_kind kind,

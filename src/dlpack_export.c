@@ -19,7 +19,7 @@
 /* A place among the holders with nothing put on its stream. */
 static weir__holder idle(weir__holder holder)
 {
-    return (weir__holder){ WEIR__NO_STREAM, holder.life };
+    return (weir__holder){ holder.life, WEIR__NO_STREAM };
 }
 
 static bool is_captured(const weir__export *self)
@@ -31,45 +31,53 @@ static bool is_captured(const weir__export *self)
            weir__order_stream_is_captured(order, stream);
 }
 
+/* The record goes, and its place among the holders. */
+static void leave(weir__export *self, weir__holder holder)
+{
+    weir_storage *storage = self->storage;
+    weir__host_free(self);
+    if (storage != NULL)
+        weir__storage_leave(storage, &holder);
+}
+
 /* Behind what is on the consumer's stream, if that has a name; a capture takes nothing
  * that a deleter brings. */
 static void end(weir__export *self)
 {
-    weir_storage *storage = self->storage;
-    weir__holder holder = self->holder;
     if (weir__is_forked())
         return;
-    if (storage != NULL && (self->is_unnamed || is_captured(self))) {
-        atomic_store(&storage->is_unnamed, true);
-        holder = idle(holder);
+    if (self->storage == NULL || (!self->is_unnamed && !is_captured(self))) {
+        leave(self, self->holder);
+        return;
     }
-    weir__host_free(self);
-    if (storage != NULL)
-        weir__storage_leave(storage, holder);
+    weir__storage_note_unnamed(self->storage);
+    leave(self, idle(self->holder));
 }
 
-static weir_status end_on(weir__export *self, weir_stream stream)
+/* Its place among the holders becomes one on that stream, which leaves. */
+static WEIR_NOINLINE weir_status end_elsewhere(weir__export *self, weir_stream stream)
 {
     weir_storage *storage = self->storage;
     weir__holder to;
-    bool is_there = storage == NULL ||
-                    (weir__stream_of(stream) == weir__stream_of(self->holder.stream) &&
-                     self->holder.life.changes != 0 &&
-                     weir__order_lives(storage->device->order, stream,
-                                       self->holder.life));
-    if (is_there) {
-        end(self);
-        return WEIR_OK;
-    }
     if (weir__order_stream_is_captured(storage->device->order, stream))
         return weir__fail(WEIR_CAPTURING, "the stream is being captured");
     weir_status status = weir__holder_make(storage->device, stream, &to);
     if (status != WEIR_OK)
         return status;
     weir__storage_hold(storage, to);
-    weir__storage_leave(storage, idle(self->holder));
+    weir__storage_leave_idle(storage, self->holder);
     weir__host_free(self);
-    weir__storage_leave(storage, to);
+    weir__storage_leave(storage, &to);
+    return WEIR_OK;
+}
+
+static weir_status end_on(weir__export *self, weir_stream stream)
+{
+    const weir_storage *storage = self->storage;
+    if (storage != NULL &&
+        !weir__holder_is_on(storage->device->order, &self->holder, stream))
+        return end_elsewhere(self, stream);
+    leave(self, self->holder);
     return WEIR_OK;
 }
 
@@ -132,23 +140,10 @@ static bool lives(const weir_buffer *buffer)
     return weir__order_lives(buffer->storage->device->order, own.stream, own.life);
 }
 
-/* The consumer's place among the holders of the bytes. */
-static weir_status name_consumer(const weir__request *it, const weir_buffer *buffer,
-                                 weir__export *out)
+/* On another stream than the buffer's. */
+static WEIR_NOINLINE weir_status name_other_consumer(const weir__request *it,
+                                                     weir__export *out)
 {
-    weir__holder own = weir__buffer_holder(buffer);
-    out->holder = WEIR__HOLDER_NONE;
-    if (it->place.type == WEIR_DLPACK_CPU)
-        return WEIR_OK; /* what the host does is done when it says so */
-    out->is_unnamed = it->consumer == WEIR__CONSUMER_UNTOLD ||
-                      it->stream == WEIR_STREAM_PER_THREAD;
-    if (out->is_unnamed)
-        return WEIR_OK;
-    if (weir__stream_of(it->stream) == weir__stream_of(own.stream) &&
-        own.life.changes != 0 && lives(buffer)) {
-        out->holder = own;
-        return WEIR_OK;
-    }
     weir__holder made;
     weir_status status = weir__holder_make(it->from.device, it->stream, &made);
     if (status != WEIR_OK)
@@ -159,13 +154,37 @@ static weir_status name_consumer(const weir__request *it, const weir_buffer *buf
     return WEIR_OK;
 }
 
+/* The consumer's place among the holders of the bytes. *is_own: that is the buffer's,
+ * on whose stream it is, known to be the same still. */
+static WEIR_INLINE weir_status name_consumer(const weir__request *it,
+                                             const weir_buffer *buffer,
+                                             weir__export *out, bool *is_own)
+{
+    weir__holder own = weir__buffer_holder(buffer);
+    *is_own = false;
+    if (it->place.type == WEIR_DLPACK_CPU)
+        return WEIR_OK; /* what the host does is done when it says so */
+    out->is_unnamed = it->consumer == WEIR__CONSUMER_UNTOLD ||
+                      it->stream == WEIR_STREAM_PER_THREAD;
+    if (out->is_unnamed)
+        return WEIR_OK;
+    if (!weir__holder_is_on(it->from.device->order, &own, it->stream))
+        return name_other_consumer(it, out);
+    out->holder = own;
+    *is_own = true;
+    return WEIR_OK;
+}
+
 static weir_status make_ready(const weir__request *it, weir_storage *storage,
-                              weir__holder own)
+                              weir__holder own, bool is_own)
 {
     switch (it->consumer) {
     case WEIR__CONSUMER_HOST: return weir__storage_wait_sync(storage, own, it->access);
     case WEIR__CONSUMER_STREAM:
-        return weir__storage_wait(storage, own, it->stream, it->access);
+        return is_own && storage->use_count == 0
+                   ? WEIR_OK
+                   : weir__storage_wait_for_others(storage, own, it->stream,
+                                                   it->access);
     case WEIR__CONSUMER_UNTOLD: break;
     }
     return WEIR_OK;
@@ -175,9 +194,10 @@ static weir_status make_ready(const weir__request *it, weir_storage *storage,
 static weir_status share(const weir__request *it, const weir_buffer *buffer,
                          weir__export *out, char **first)
 {
-    weir_status status = name_consumer(it, buffer, out);
+    bool is_own;
+    weir_status status = name_consumer(it, buffer, out, &is_own);
     if (status == WEIR_OK)
-        status = make_ready(it, buffer->storage, weir__buffer_holder(buffer));
+        status = make_ready(it, buffer->storage, weir__buffer_holder(buffer), is_own);
     if (status != WEIR_OK)
         return status;
     weir__storage_hold(buffer->storage, out->holder);
@@ -232,18 +252,20 @@ static weir_status copy_part(const weir__request *it, weir_buffer *buffer,
 }
 
 /* By the device. In a capture the copy would be made by the graph, and not now. */
-static weir_status copy_on_device(const weir__request *it, weir_buffer *buffer,
-                                  weir__export *out, char **first)
+static WEIR_NOINLINE weir_status copy_on_device(const weir__request *it,
+                                                weir_buffer *buffer,
+                                                weir__export *out, char **first)
 {
     weir_buffer copy;
-    weir__holder on = { it->stream, { 0, 0 } };
+    weir__holder on = { { 0, 0 }, it->stream };
     weir_status status = WEIR_OK;
+    bool is_own;
     if (it->consumer != WEIR__CONSUMER_STREAM)
         status = choose_stream(buffer, &on);
     if (status == WEIR_OK)
         status = weir__order_may_sync(it->from.device->order, on.stream);
     if (status == WEIR_OK)
-        status = name_consumer(it, buffer, out);
+        status = name_consumer(it, buffer, out, &is_own);
     if (status == WEIR_OK)
         status = copy_part(it, buffer, on.stream, &copy);
     if (status != WEIR_OK)
@@ -281,9 +303,11 @@ static weir_status make_host_storage(const weir__request *it, weir__holder holde
     weir_status status =
         weir__storage_of_foreign(it->from.device, &foreign, holder,
                                  foreign.bytes + WEIR__DLPACK_ALIGNMENT, out);
-    if (status == WEIR_OK)
-        (*out)->ptr = weir__dlpack_align(weir__storage_extra(*out));
-    return status;
+    if (status != WEIR_OK)
+        return status;
+    weir__storage_keep_device(*out);
+    (*out)->ptr = weir__dlpack_align(weir__storage_extra(*out));
+    return WEIR_OK;
 }
 
 /* Puts the copy on `on`, and waits for it there. If the wait fails, the copy is under
@@ -301,20 +325,22 @@ static weir_status copy_and_wait(const weir__request *it, const weir_buffer *buf
         status = weir__copy(it->from.device, weir__stream_of(on.stream), to->ptr, src,
                             to->bytes);
     if (status != WEIR_OK) {
-        weir__storage_leave(to, idle(on));
+        on = idle(on);
+        weir__storage_leave(to, &on);
         return status;
     }
     status = weir__order_stream_sync(order, on.stream);
     if (status != WEIR_OK) {
         weir__storage_hold(from, on);
-        weir__storage_leave(from, on);
-        weir__storage_leave(to, on);
+        weir__storage_leave(from, &on);
+        weir__storage_leave(to, &on);
     }
     return status;
 }
 
-static weir_status copy_to_host(const weir__request *it, const weir_buffer *buffer,
-                                weir__export *out, char **first)
+static WEIR_NOINLINE weir_status copy_to_host(const weir__request *it,
+                                              const weir_buffer *buffer,
+                                              weir__export *out, char **first)
 {
     const char *src = (const char *)buffer->data + it->byte_offset + it->span.first;
     weir__holder on = WEIR__HOLDER_NONE;
@@ -354,10 +380,7 @@ weir_status weir__export_create(const weir__array *array, size_t extra,
     self->storage = NULL; /* the tensor is filled in last */
     self->holder = WEIR__HOLDER_NONE;
     self->is_unnamed = false;
-    if (dimensions > 0)
-        memcpy(self->dimensions, array->shape,
-               dimensions * sizeof self->dimensions[0]);
-    weir__array_fill_strides(array, self->dimensions + dimensions);
+    weir__array_write(array, self->dimensions);
     return WEIR_OK;
 }
 

@@ -213,9 +213,7 @@ static weir_status find_holder(weir_device *device, weir_stream stream,
 {
     if (it->own != NULL) {
         *out = it->own->holder;
-        if (out->life.changes != 0 &&
-            weir__stream_of(stream) == weir__stream_of(out->stream) &&
-            weir__order_lives(device->order, stream, out->life))
+        if (weir__holder_is_on(device->order, out, stream))
             return WEIR_OK;
     }
     return weir__holder_make(device, stream, out);
@@ -223,16 +221,13 @@ static weir_status find_holder(weir_device *device, weir_stream stream,
 
 static void tell_tensor(const import *it, weir_storage *storage, weir_tensor *out)
 {
-    size_t dimensions = (size_t)it->array.ndim;
-    int64_t *shape = weir__storage_extra(storage), *strides = shape + dimensions;
-    if (dimensions > 0)
-        memcpy(shape, it->array.shape, dimensions * sizeof shape[0]);
-    weir__array_fill_strides(&it->array, strides);
+    int64_t *dimensions = weir__storage_extra(storage);
+    weir__array_write(&it->array, dimensions);
     *out = (weir_tensor){
         .dtype = { it->array.dtype.code, it->array.dtype.bits, it->array.dtype.lanes },
         .ndim = it->array.ndim,
-        .shape = shape,
-        .strides = strides,
+        .shape = dimensions,
+        .strides = dimensions + it->array.ndim,
         .byte_offset = (size_t)-it->span.first,
     };
 }
@@ -278,6 +273,8 @@ weir_status weir_dlpack_import(weir_device *device, weir_stream stream,
             &storage);
     if (status != WEIR_OK)
         return status;
+    if (it.own == NULL)
+        weir__storage_keep_device(storage); /* else what the tensor shows does */
     tell_tensor(&it, storage, tensor);
     *out = weir__buffer_of(storage, NULL, holder);
     return WEIR_OK;

@@ -50,9 +50,10 @@ weir_status weir_dlpack_device(const weir_buffer *buffer, weir_dlpack_place *out
 
 static weir_status read_asked(const weir_dlpack_request *from, weir_dlpack_request *out)
 {
-    *out = (weir_dlpack_request)WEIR_DLPACK_REQUEST_INIT;
-    if (from == NULL)
+    if (from == NULL) {
+        *out = (weir_dlpack_request)WEIR_DLPACK_REQUEST_INIT;
         return WEIR_OK;
+    }
     weir_status status = weir__read_options(from, out, sizeof *out, "a request");
     if (status != WEIR_OK)
         return status;
@@ -101,8 +102,11 @@ static weir_status choose_place(weir__request *it)
     bool is_device = it->from.kind == WEIR_MEMORY_DEVICE;
     if (is_device && it->asked.device_type != 0)
         own.type = it->asked.device_type;
-    it->place = it->asked.device != NULL ? *it->asked.device : own;
+    it->place = own;
     it->copies = it->asked.copy == WEIR_COPY_ALWAYS;
+    if (it->asked.device == NULL)
+        return WEIR_OK;
+    it->place = *it->asked.device;
     if (it->place.type == own.type && it->place.id == own.id)
         return WEIR_OK;
     if (it->place.type != WEIR_DLPACK_CPU || it->place.id != 0)

@@ -134,7 +134,7 @@ static WEIR_INLINE uint32_t make_free(weir__heap *heap, uint32_t id,
     } else if (!has_front) {
         weir__heap_owner_counts(heap, owner, 1);
         if (record == 0)
-            record = weir__heap_free_take(heap);
+            record = weir__heap_free_take(heap, owner);
         its = weir__heap_free_at(heap, record);
     }
     if (has_front) { /* whose record needs no more than its size */
@@ -360,6 +360,26 @@ uint32_t weir__heap_move_far(weir__heap *heap, uint32_t id, uint32_t home)
     return moved;
 }
 
+uint32_t weir__heap_cut(weir__heap *heap, uint32_t id, size_t bytes)
+{
+    weir__heap_block *block = block_at(heap, id);
+    WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_HELD &&
+                   bytes % WEIR__HEAP_GRAIN == 0 && bytes < weir__heap_bytes(block),
+               "what is held is cut");
+    uint32_t its = weir__heap_link(block), first = 0, *link = &first;
+    for (; its != 0; its = weir__heap_free_at(heap, its)->more) {
+        const weir__heap_free *from = weir__heap_free_at(heap, its);
+        *link = weir__heap_free_take(heap, heap->owners[weir__heap_slot_of(from)]);
+        WEIR_CHECK(*link != 0, "who cuts was promised records");
+        weir__heap_free *record = weir__heap_free_at(heap, *link);
+        weir__heap_set_slot(record, weir__heap_slot_of(from));
+        record->number = from->number;
+        link = &record->more;
+    }
+    return split(heap, id, block, weir__heap_home_of(heap, id),
+                 (uint32_t)grains_of(bytes), WEIR__HEAP_HELD, first);
+}
+
 /* ---- chunks ---- */
 
 static void chunk_wants(weir__heap *heap, weir__chunk *chunk, size_t bytes)
@@ -433,6 +453,30 @@ uint32_t weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk, size_t by
     weir__heap_set_behind(block_at(heap, chunk->end), others);
     weir__heap_map_insert(heap, id);
     return id;
+}
+
+void weir__heap_split_chunk(weir__heap *heap, weir__chunk *chunk, weir__chunk *rest,
+                            uint32_t id)
+{
+    weir__heap_block *block = block_at(heap, id);
+    uintptr_t base = weir__heap_base(block);
+    uint32_t last = block->before;
+    WEIR_CHECK(last != 0, "what is left of a chunk has a block");
+    /* So no page of the map has blocks of both: it stays as it is. */
+    WEIR_CHECK(base % ((uintptr_t)1 << WEIR__PAGE_BITS) == 0, "a page has one of both");
+    *rest = (weir__chunk){ .base = base, .end = chunk->end, .older = chunk,
+                           .bytes = chunk->base + chunk->bytes - base,
+                           .newer = chunk->newer };
+    *(rest->newer != NULL ? &rest->newer->older : &heap->newest) = rest;
+    chunk->newer = rest;
+    chunk->bytes -= rest->bytes;
+    block->before = 0;
+    chunk_end(heap, chunk, last);
+    weir__heap_map_add(heap, base, base);
+    heap->segments_wanted -= chunk->segments;
+    chunk->segments = 0;
+    chunk_wants(heap, chunk, chunk->bytes);
+    chunk_wants(heap, rest, rest->bytes);
 }
 
 void weir__heap_remove_chunk(weir__heap *heap, weir__chunk *chunk)

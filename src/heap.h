@@ -90,6 +90,7 @@ struct weir__chunk {
     size_t drawn_bytes;
     size_t drawn_alignment;
     bool skipped;                    /* the caller's, for a walk over all chunks */
+    uintptr_t unseen_end;            /* likewise */
 };
 
 /* The second record of what is free or held. Its id stands in the block's `link`. It
@@ -110,6 +111,16 @@ typedef struct weir__heap_tables weir__heap_tables;
 typedef struct weir__heap_segments weir__heap_segments;
 typedef struct weir__heap_rows weir__heap_rows;
 
+/* Records of a home that stand for nothing. A line of its own: who takes and gives back
+ * at another home is another thread. */
+typedef struct weir__heap_spares {
+    uint32_t blocks, frees;          /* the first of each kind */
+    char apart[56];
+} weir__heap_spares;
+
+/* What is written with every request stands together, at the end: where threads take
+ * turns each line of it has to come from another processor. The view, which is read
+ * without the lock, is far from that. Lines are kept where `spares` begins with one. */
 typedef struct weir__heap {
     weir__heap_view view;
     weir__heap_array *arrays;        /* all that were made for the view */
@@ -117,23 +128,18 @@ typedef struct weir__heap {
     weir__heap_slab *slab_memory;    /* of block records, all that was made */
     uint32_t slab_count, slab_room;
     uint32_t fresh;                  /* from here on nothing has a home yet */
-    uint32_t spares[WEIR__HEAP_HOMES]; /* of each home */
-    uint32_t spare_count;            /* with all that is fresh */
-    uint32_t promised;               /* requests under way */
 
     weir__heap_free **free_slabs;
     uint32_t free_slab_count, free_slab_room;
-    uint32_t free_spares, free_spare_count;
+    uint32_t free_fresh;             /* the same of free records */
 
     weir__heap_rows *rows;           /* all that were made */
-    weir__heap_row *row_spares;
-    uint32_t row_count, row_spare_count;
+    uint32_t row_count;
 
     weir__heap_owner **owners;       /* by slot */
     uint32_t owner_count, owner_room;
     uint32_t owner_spares, owner_spare_count;
     uint32_t sweep_at;               /* so many owners are worth a look at all blocks */
-    weir__heap_owner *recent;        /* of these, who was asked for last */
     uint32_t *by_clock;              /* slots, open addressing; 0: none */
     uint32_t by_clock_mask;
     uint64_t *owning;                /* a bit for each slot that has free blocks */
@@ -153,11 +159,19 @@ typedef struct weir__heap {
     uint32_t limbo;                  /* first of the list */
     uint32_t returned;               /* first of the list of RETURNED blocks */
     size_t bytes;                    /* of all chunks */
-    size_t taken_bytes;              /* of these, OUT or CACHED */
-    size_t taken_blocks;
-    size_t free_blocks;              /* FREE, in the bins */
     size_t limbo_blocks;
     size_t returned_blocks;
+
+    weir__heap_spares spares[WEIR__HEAP_HOMES];
+    uint32_t spare_count;            /* with all that is fresh */
+    uint32_t free_spare_count;       /* the same of free records */
+    uint32_t promised;               /* requests under way */
+    uint32_t row_spare_count;
+    weir__heap_row *row_spares;
+    weir__heap_owner *recent;        /* of the owners, who was asked for last */
+    size_t taken_bytes;              /* of all bytes, OUT or CACHED */
+    size_t taken_blocks;
+    size_t free_blocks;              /* FREE, in the bins */
 } weir__heap;
 
 /* False: no host memory, and there is nothing to close. */
@@ -237,6 +251,11 @@ uint32_t weir__heap_add_chunk(weir__heap *heap, weir__chunk *chunk, uintptr_t ba
 /* Makes `chunk` longer by `bytes`; returns the new block, HELD, at its end. Needs the
  * same. */
 uint32_t weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk, size_t bytes);
+/* Makes two chunks of one: `rest`, a new record, begins with `block`, which is not the
+ * first, at a multiple of 4 KiB. Needs a record that was promised, and what
+ * weir__heap_reserve reserves for nothing. */
+void weir__heap_split_chunk(weir__heap *heap, weir__chunk *chunk, weir__chunk *rest,
+                            uint32_t block);
 /* Unlinks `chunk`, all of whose blocks are HELD. */
 void weir__heap_remove_chunk(weir__heap *heap, weir__chunk *chunk);
 /* Whether all blocks of `chunk` are FREE or LIMBO. Stops at the first that is not. */
@@ -295,6 +314,15 @@ weir__heap_run weir__heap_find_run(const weir__heap *heap, size_t bytes,
                                    size_t alignment, weir__heap_usable usable,
                                    void *context);
 
+/* All that is FREE from one taken block to the next, whose clocks it may be of: visits
+ * each such run of at least `bytes` bytes, in no order. Goes through what is free, not
+ * through all blocks. */
+typedef void (*weir__heap_run_visitor)(void *context, weir__heap_run run, size_t bytes);
+void weir__heap_each_run(const weir__heap *heap, size_t bytes,
+                         weir__heap_run_visitor visit, void *context);
+/* How many bytes of such a run are around a FREE block; stops counting above `most`. */
+size_t weir__heap_free_around(const weir__heap *heap, uint32_t block, size_t most);
+
 /* The block, whatever its state, that begins at `ptr`, or 0. */
 uint32_t weir__heap_find(const weir__heap *heap, const void *ptr);
 /* The block, whatever its state, that `ptr` lies in, or 0. Walks all blocks. */
@@ -319,7 +347,7 @@ uint32_t weir__heap_release_to(weir__heap *heap, uint32_t block,
 
 /* Hands out the best fit of an owner for `bytes` bytes (a multiple of the grain), as
  * weir__heap_best, weir__heap_hold and weir__heap_hand_out would; what is left keeps
- * its mark. Its record is moved to `home`, as by weir__heap_move_home, or with
+ * its mark. Its record is moved to `home`, as by weir__heap_move_to, or with
  * WEIR__HEAP_HOMES stays where it is; and has the tag and the link. Needs the promise.
  * Null: there is none. */
 typedef struct weir__heap_taken {
@@ -359,26 +387,36 @@ static inline uint32_t weir__heap_home_for(const weir__heap_owner *owner)
     return owner->slot % WEIR__HEAP_HOMES;
 }
 
-/* For weir__heap_move_home. */
+/* For weir__heap_move_to. */
 uint32_t weir__heap_move_far(weir__heap *heap, uint32_t block, uint32_t home);
 
-/* Moves the record of a block that is OUT to lines of its owner's, where there is one
- * that nobody is promised: so that who writes to it, and who writes to another owner's,
- * are not in each other's way. Returns the block, whose id may be another now, and
- * whose tag and link are the caller's to set again. */
-static inline uint32_t weir__heap_move_home(weir__heap *heap, uint32_t block,
-                                            const weir__heap_owner *owner)
+/* Moves the record of a block that is OUT to lines of a home, where there is one that
+ * nobody is promised: so that who writes to it, and who writes to another home's, are
+ * not in each other's way. Returns the block, whose id may be another now, and whose
+ * tag and link are the caller's to set again. */
+static inline uint32_t weir__heap_move_to(weir__heap *heap, uint32_t block,
+                                          uint32_t home)
 {
-    uint32_t home = weir__heap_home_for(owner);
     return WEIR_LIKELY(weir__heap_home_of(heap, block) == home)
                ? block
                : weir__heap_move_far(heap, block, home);
+}
+
+/* The same to its owner's. */
+static inline uint32_t weir__heap_move_home(weir__heap *heap, uint32_t block,
+                                            const weir__heap_owner *owner)
+{
+    return weir__heap_move_to(heap, block, weir__heap_home_for(owner));
 }
 
 /* Gives a HELD or CACHED block, which is HELD then, one more mark to wait for; of each
  * clock the later counts. False: there is no record that is not promised, or no owner;
  * no mark has changed. */
 bool weir__heap_add_mark(weir__heap *heap, uint32_t block, weir__mark mark);
+/* Leaves a HELD block its first `bytes` bytes; returns another one with the rest,
+ * behind the same marks. Needs a record that was promised, and for each mark a free
+ * one. */
+uint32_t weir__heap_cut(weir__heap *heap, uint32_t block, size_t bytes);
 /* Takes them all away from a HELD block. */
 void weir__heap_drop_marks(weir__heap *heap, uint32_t block);
 

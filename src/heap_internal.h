@@ -148,11 +148,11 @@ static inline uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home,
                                               weir__heap_setup as,
                                               weir__heap_block **out)
 {
-    if (WEIR_UNLIKELY(heap->spares[home] == 0))
+    if (WEIR_UNLIKELY(heap->spares[home].blocks == 0))
         home = weir__heap_home_near(heap, home);
-    uint32_t id = heap->spares[home];
+    uint32_t id = heap->spares[home].blocks;
     weir__heap_block *block = weir__heap_block_of(heap, id);
-    heap->spares[home] = weir__heap_link(block);
+    heap->spares[home].blocks = weir__heap_link(block);
     heap->spare_count--;
 
     atomic_store_explicit(&block->low, (uint32_t)as.grain, memory_order_relaxed);
@@ -173,19 +173,27 @@ static inline void weir__heap_record_give_back(weir__heap *heap, uint32_t id,
 {
     uint32_t home = weir__heap_home_beside(block, id);
     atomic_store_explicit(&block->tag, WEIR__HEAP_SPARE, memory_order_relaxed);
-    weir__heap_set_link(block, heap->spares[home]);
-    heap->spares[home] = id;
+    weir__heap_set_link(block, heap->spares[home].blocks);
+    heap->spares[home].blocks = id;
     heap->spare_count++;
 }
 
-/* Free records, all 0; 0 if there is none. */
-static inline uint32_t weir__heap_free_take(weir__heap *heap)
+/* A home that has a free record to spare: `home` if it can be. One is spare. */
+WEIR_COLD uint32_t weir__heap_free_near(weir__heap *heap, uint32_t home);
+
+/* Free records, all 0; 0 if there is none. They are at home where their owner's block
+ * records are, too; a spare one where the last owner's are. */
+static inline uint32_t weir__heap_free_take(weir__heap *heap,
+                                            const weir__heap_owner *owner)
 {
-    uint32_t id = heap->free_spares;
-    if (id == 0)
+    uint32_t home = weir__heap_home_for(owner);
+    if (WEIR_UNLIKELY(heap->free_spare_count == 0))
         return 0;
+    if (WEIR_UNLIKELY(heap->spares[home].frees == 0))
+        home = weir__heap_free_near(heap, home);
+    uint32_t id = heap->spares[home].frees;
     weir__heap_free *record = weir__heap_free_at(heap, id);
-    heap->free_spares = record->below[0];
+    heap->spares[home].frees = record->below[0];
     record->below[0] = 0;
     heap->free_spare_count--;
     return id;
@@ -193,8 +201,11 @@ static inline uint32_t weir__heap_free_take(weir__heap *heap)
 
 static inline void weir__heap_free_give_back(weir__heap *heap, uint32_t id)
 {
-    *weir__heap_free_at(heap, id) = (weir__heap_free){ .below = { heap->free_spares } };
-    heap->free_spares = id;
+    weir__heap_free *record = weir__heap_free_at(heap, id);
+    uint32_t *spares =
+        &heap->spares[weir__heap_slot_of(record) % WEIR__HEAP_HOMES].frees;
+    *record = (weir__heap_free){ .below = { *spares } };
+    *spares = id;
     heap->free_spare_count++;
 }
 

@@ -25,7 +25,7 @@ bool weir__heap_add_mark(weir__heap *heap, uint32_t id, weir__mark mark)
         return false;
     weir__heap_raise_to(&owner->latest, mark.number);
     if (first == 0) {
-        first = weir__heap_free_take(heap);
+        first = weir__heap_free_take(heap, owner);
         weir__heap_set_link(block, first);
     }
     uint32_t *link = &weir__heap_free_at(heap, first)->more;
@@ -36,7 +36,7 @@ bool weir__heap_add_mark(weir__heap *heap, uint32_t id, weir__mark mark)
             return true;
         }
     }
-    *link = weir__heap_free_take(heap);
+    *link = weir__heap_free_take(heap, owner);
     weir__heap_free *record = weir__heap_free_at(heap, *link);
     weir__heap_set_slot(record, owner->slot);
     record->number = mark.number;

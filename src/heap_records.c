@@ -70,13 +70,13 @@ static bool has_fresh(const weir__heap *heap)
 bool weir__heap_home_has_spare(const weir__heap *heap, uint32_t home)
 {
     return heap->spare_count > heap->promised * WEIR__HEAP_PROMISE &&
-           (heap->spares[home] != 0 || has_fresh(heap));
+           (heap->spares[home].blocks != 0 || has_fresh(heap));
 }
 
 static void push_spare(weir__heap *heap, uint32_t home, uint32_t id)
 {
-    weir__heap_set_link(weir__heap_block_of(heap, id), heap->spares[home]);
-    heap->spares[home] = id;
+    weir__heap_set_link(weir__heap_block_of(heap, id), heap->spares[home].blocks);
+    heap->spares[home].blocks = id;
 }
 
 static void make_home(weir__heap *heap, uint32_t home)
@@ -92,11 +92,11 @@ static void make_home(weir__heap *heap, uint32_t home)
 
 uint32_t weir__heap_home_near(weir__heap *heap, uint32_t home)
 {
-    if (heap->spares[home] == 0 && has_fresh(heap))
+    if (heap->spares[home].blocks == 0 && has_fresh(heap))
         make_home(heap, home);
     for (uint32_t i = 0; i < WEIR__HEAP_HOMES; i++) {
         uint32_t near = (home + i) % WEIR__HEAP_HOMES;
-        if (heap->spares[near] != 0)
+        if (heap->spares[near].blocks != 0)
             return near;
     }
     WEIR_CHECK(false, "records were promised");
@@ -174,14 +174,37 @@ static bool free_slab_make(weir__heap *heap)
     weir__heap_free *slab = weir__host_alloc(FREE_SLAB_RECORDS * sizeof *slab);
     if (slab == NULL)
         return false;
+    memset(slab, 0, FREE_SLAB_RECORDS * sizeof *slab);
     heap->free_slabs[heap->free_slab_count] = slab;
-    uint32_t first = heap->free_slab_count * FREE_SLAB_RECORDS;
+    heap->free_spare_count += FREE_SLAB_RECORDS - (heap->free_slab_count == 0);
     heap->free_slab_count++;
-    for (uint32_t i = FREE_SLAB_RECORDS; i-- > 0;) {
-        if (first + i != 0)
-            weir__heap_free_give_back(heap, first + i);
-    }
     return true;
+}
+
+/* A group of them is four lines, or with one at either end five. */
+static void make_free_home(weir__heap *heap, uint32_t home)
+{
+    uint32_t first = heap->free_fresh, *spares = &heap->spares[home].frees;
+    heap->free_fresh += GROUP;
+    for (uint32_t i = GROUP; i-- > 0;) {
+        if (first + i == 0) /* which names none */
+            continue;
+        weir__heap_free_at(heap, first + i)->below[0] = *spares;
+        *spares = first + i;
+    }
+}
+
+uint32_t weir__heap_free_near(weir__heap *heap, uint32_t home)
+{
+    if (heap->free_fresh != heap->free_slab_count << WEIR__FREE_SLAB_BITS)
+        make_free_home(heap, home);
+    for (uint32_t i = 0; i < WEIR__HEAP_HOMES; i++) {
+        uint32_t near = (home + i) % WEIR__HEAP_HOMES;
+        if (heap->spares[near].frees != 0)
+            return near;
+    }
+    WEIR_CHECK(false, "who takes a free record knows that one is spare");
+    return home;
 }
 
 /* ---- the promise ---- */

@@ -39,17 +39,23 @@ typedef enum weir__heap_state {
 } weir__heap_state;
 
 /* The tag of a record, its upper 8 bits being the upper bits of `base`:
- *     OUT      state 3 | slack 8 | log2 of the alignment asked for 5 | in a capture 1
+ *     OUT      state 3 | slack 15 | log2 of the alignment asked for 5 | in a capture 1
  *     CACHED   state 3 | holder 21: whose list it is in
  *     FREE, RETURNED  state 3 | owner 21
  *     else     state 3
- * slack is how many bytes fewer than whole grains were asked for. */
+ * slack is how many bytes fewer were asked for than the block has. */
 #define WEIR__TAG_STATE_MASK  UINT32_C(7)
 #define WEIR__TAG_HIGH_SHIFT  24u
 #define WEIR__TAG_LOW_MASK    UINT32_C(0x00ffffff)
 #define WEIR__TAG_SLACK_SHIFT 3u
-#define WEIR__TAG_ALIGN_SHIFT 11u
-#define WEIR__TAG_CAPTURED    (UINT32_C(1) << 16)
+#define WEIR__TAG_SLACK_BITS  15u
+#define WEIR__TAG_ALIGN_SHIFT 18u
+#define WEIR__TAG_CAPTURED    (UINT32_C(1) << 23)
+/* Of the slack, whole grains. */
+#define WEIR__SPARE_GRAINS \
+    ((UINT32_C(1) << (WEIR__TAG_SLACK_BITS - WEIR__HEAP_GRAIN_BITS)) - 1)
+#define WEIR__TAG_SPARE_MASK \
+    (WEIR__SPARE_GRAINS << (WEIR__HEAP_GRAIN_BITS + WEIR__TAG_SLACK_SHIFT))
 #define WEIR__HOLDER_SHIFT    3u
 #define WEIR__HOLDER_MAX      ((UINT32_C(1) << 21) - 1)
 
@@ -167,13 +173,29 @@ static inline uint32_t weir__heap_free_tag(uint32_t owner)
     return WEIR__HEAP_FREE | owner << WEIR__HOLDER_SHIFT;
 }
 
-/* The tag, without the upper bits of the base, of a block that is out as asked for. */
-static inline uint32_t weir__heap_out_tag(size_t asked_bytes, size_t asked_alignment)
+/* The tag, without the upper bits of the base, of a block of `bytes` bytes that is out
+ * as asked for: with no more than WEIR__SPARE_GRAINS grains to spare. */
+static inline uint32_t weir__heap_out_tag_in(size_t bytes, size_t asked_bytes,
+                                             size_t asked_alignment)
 {
-    uint32_t slack = (uint32_t)(0 - asked_bytes) & (uint32_t)(WEIR__HEAP_GRAIN - 1);
+    uint32_t slack = (uint32_t)(bytes - asked_bytes);
     uint32_t log2 = (uint32_t)__builtin_ctzll((unsigned long long)asked_alignment);
     return WEIR__HEAP_OUT | slack << WEIR__TAG_SLACK_SHIFT |
            log2 << WEIR__TAG_ALIGN_SHIFT;
+}
+
+/* The same of one that has no grain to spare. */
+static inline uint32_t weir__heap_out_tag(size_t asked_bytes, size_t asked_alignment)
+{
+    size_t slack = (0 - asked_bytes) & (WEIR__HEAP_GRAIN - 1);
+    return weir__heap_out_tag_in(asked_bytes + slack, asked_bytes, asked_alignment);
+}
+
+/* What was asked for of a block that is OUT with this tag. */
+static inline size_t weir__heap_asked_bytes(const weir__heap_block *block, uint32_t tag)
+{
+    const uint32_t most = (UINT32_C(1) << WEIR__TAG_SLACK_BITS) - 1;
+    return weir__heap_bytes(block) - (tag >> WEIR__TAG_SLACK_SHIFT & most);
 }
 
 /* Where the search for a block at `address` begins: the id of one in its page, or 0. */
@@ -219,21 +241,23 @@ static inline uint32_t weir__heap_step(const weir__heap_block *block, uint64_t a
                : 0;
 }
 
-/* Whether a record is that of a block at `ptr` with the tag `low`, without the upper
- * bits of its base. The tag first: a record that is used again may have the same one,
- * and only who has acquired it sees that it begins elsewhere. */
+/* Whether a record is that of a block at `ptr` that is out with the tag `low`, without
+ * the upper bits of its base, and perhaps with grains to spare. The tag first: a record
+ * that is used again may have the same one, and only who has acquired it sees that it
+ * begins elsewhere. */
 static inline bool weir__heap_is_tagged(const weir__heap_block *block, const void *ptr,
                                         uint32_t low)
 {
     uint64_t grain = (uint64_t)(uintptr_t)ptr >> WEIR__HEAP_GRAIN_BITS;
     uint32_t tag = low | (uint32_t)(grain >> 32) << WEIR__TAG_HIGH_SHIFT;
     return (uintptr_t)ptr % WEIR__HEAP_GRAIN == 0 &&
-           atomic_load_explicit(&block->tag, memory_order_acquire) == tag &&
+           (atomic_load_explicit(&block->tag, memory_order_acquire) &
+            ~WEIR__TAG_SPARE_MASK) == tag &&
            atomic_load_explicit(&block->low, memory_order_relaxed) == (uint32_t)grain;
 }
 
-/* The block at `ptr` if it has the tag `low`, without the upper bits of its base, and
- * its id; else null. For a block that is the caller's, as weir__heap_lookup. */
+/* The block at `ptr` if it is out with the tag `low`, as above, and its id; else null.
+ * For a block that is the caller's, as weir__heap_lookup. */
 static inline weir__heap_block *weir__heap_lookup_tagged(const weir__heap_view *view,
                                                          const void *ptr, uint32_t low,
                                                          uint32_t *out_id)

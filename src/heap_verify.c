@@ -91,7 +91,7 @@ static void records_verify(const weir__heap *heap, const heap_sum *sum)
 {
     size_t spares = 0, free_spares = 0;
     for (uint32_t home = 0; home < WEIR__HEAP_HOMES; home++) {
-        for (uint32_t id = heap->spares[home]; id != 0; spares++) {
+        for (uint32_t id = heap->spares[home].blocks; id != 0; spares++) {
             const weir__heap_block *block = weir__heap_block_of(heap, id);
             WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_SPARE,
                        "a spare record stands for nothing");
@@ -99,12 +99,13 @@ static void records_verify(const weir__heap *heap, const heap_sum *sum)
                        "a spare record is at home");
             id = weir__heap_link(block);
         }
+        for (uint32_t id = heap->spares[home].frees; id != 0; free_spares++)
+            id = weir__heap_free_at(heap, id)->below[0];
     }
-    for (uint32_t id = heap->free_spares; id != 0; free_spares++)
-        id = weir__heap_free_at(heap, id)->below[0];
     size_t made = (size_t)heap->slab_count << WEIR__SLAB_BITS;
     spares += made - heap->fresh - (made > 0 && heap->fresh == 0);
     size_t free_made = (size_t)heap->free_slab_count << WEIR__FREE_SLAB_BITS;
+    free_spares += free_made - heap->free_fresh - (free_made > 0 && !heap->free_fresh);
     WEIR_CHECK(spares == heap->spare_count && free_spares == heap->free_spare_count,
                "spare records are counted");
     WEIR_CHECK(spares + sum->blocks + sum->ends + (made > 0) == made,

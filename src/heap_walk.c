@@ -51,6 +51,51 @@ static bool is_free(const weir__heap *heap, uint32_t id)
     return weir__heap_state_at(heap, id) == WEIR__HEAP_FREE;
 }
 
+/* A free record's block, if that is the first of a run of FREE ones; or 0. */
+static uint32_t run_begin(const weir__heap *heap, uint32_t record)
+{
+    uint32_t id = weir__heap_free_at(heap, record)->block;
+    if (id == 0 || !is_free(heap, id) ||
+        weir__heap_link(weir__heap_block_of(heap, id)) != record)
+        return 0;
+    uint32_t before = weir__heap_before(heap, id);
+    return before == 0 || !is_free(heap, before) ? id : 0;
+}
+
+void weir__heap_each_run(const weir__heap *heap, size_t bytes,
+                         weir__heap_run_visitor visit, void *context)
+{
+    uint32_t records = heap->free_slab_count << WEIR__FREE_SLAB_BITS;
+    for (uint32_t record = 1; record < records; record++) {
+        uint32_t first = run_begin(heap, record), last = first;
+        if (first == 0)
+            continue;
+        for (uint32_t next = first; next != 0 && is_free(heap, next);
+             next = weir__heap_after(heap, next))
+            last = next;
+        size_t found = end_of(heap, last) - base_of(heap, first);
+        if (found >= bytes)
+            visit(context, (weir__heap_run){ first, last }, found);
+    }
+}
+
+size_t weir__heap_free_around(const weir__heap *heap, uint32_t block, size_t most)
+{
+    uint32_t first = block, last = block, next;
+    size_t bytes = end_of(heap, block) - base_of(heap, block);
+    while (bytes <= most && (next = weir__heap_before(heap, first)) != 0 &&
+           is_free(heap, next)) {
+        first = next;
+        bytes = end_of(heap, last) - base_of(heap, first);
+    }
+    while (bytes <= most && (next = weir__heap_after(heap, last)) != 0 &&
+           is_free(heap, next)) {
+        last = next;
+        bytes = end_of(heap, last) - base_of(heap, first);
+    }
+    return bytes;
+}
+
 uint32_t weir__heap_merge(weir__heap *heap, const weir__heap_merger *merger)
 {
     uint32_t count = 0;

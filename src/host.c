@@ -2,8 +2,10 @@
  *
  * Everything the library keeps for itself comes from here, so that test builds can make
  * any single allocation fail and can count what was not freed. */
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "internal.h"
 
@@ -57,8 +59,12 @@ void *weir__host_alloc(size_t bytes)
 
 void weir__host_free(void *ptr)
 {
-    if (ptr != NULL)
+    if (ptr != NULL) {
         atomic_fetch_sub(&live, 1);
+        /* Who still reads it shall not find what was there. */
+        memset(ptr, 0xdb, malloc_usable_size(ptr));
+        __asm__ volatile("" : : "r"(ptr) : "memory"); /* it is not left out */
+    }
     free(ptr);
 }
 #else

@@ -2,8 +2,9 @@
  *
  * A device takes no page twice, and forgets it at the first word. So what buffers have
  * registered is counted here: a buffer whose pages another has registered counts one
- * more, and the last to end unregisters. Pages that somebody else has registered are
- * used as they are. */
+ * more, and the last to end unregisters. A buffer whose pages several others have
+ * registered counts for each of them. Pages that somebody else has registered are used
+ * as they are. */
 #include <stdint.h>
 
 #include "device/device.h"
@@ -69,12 +70,15 @@ typedef struct pages {
     weir_device *device; /* counted */
     char *ptr;
     size_t bytes;
-    size_t users;        /* buffers */
+    size_t users;        /* buffers, and spans */
+    bool is_span;        /* not registered as a whole: it uses what was before, */
+    uint64_t number;     /* and so has a smaller one */
 } pages;
 
 /* Held over calls to the device: whoever finds pages registered has to know by whom. */
 static weir__mutex pages_lock = WEIR__MUTEX_INIT(WEIR__RANK_PAGES);
 static pages *registered; /* guarded by pages_lock */
+static uint64_t last_number;
 
 static const uint32_t flags = WEIR__PINNED_PORTABLE | WEIR__PINNED_MAPPED;
 
@@ -88,6 +92,33 @@ static pages *find_locked(const weir_device *device, const char *ptr, size_t byt
             return it;
     }
     return NULL;
+}
+
+static bool is_part(const pages *it, const pages *span)
+{
+    return !it->is_span && it->number < span->number &&
+           it->device->ops == span->device->ops && it->ptr < span->ptr + span->bytes &&
+           span->ptr < it->ptr + it->bytes;
+}
+
+/* Uses whatever of the bytes other buffers have registered; false: nothing. */
+static bool use_parts_locked(pages *span) WEIR_REQUIRES(pages_lock)
+{
+    bool any = false;
+    for (pages *it = registered; it != NULL; it = it->next) {
+        if (is_part(it, span)) {
+            it->users++;
+            any = true;
+        }
+    }
+    return any;
+}
+
+static void enter_locked(pages *self) WEIR_REQUIRES(pages_lock)
+{
+    (void)weir_device_ref(self->device);
+    self->next = registered;
+    registered = self;
 }
 
 static bool is_refused_as_registered(weir_device *device, char *ptr, size_t bytes)
@@ -116,15 +147,19 @@ static weir_status register_locked(weir_device *device, char *ptr, size_t bytes,
     pages *made = weir__host_alloc(sizeof *made);
     if (made == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a record of pages");
+    *made = (pages){ NULL, device, ptr, bytes, 1, false, ++last_number };
     weir_status status = weir__host_register(device, ptr, bytes, flags);
-    if (status == WEIR_OK) {
-        *made = (pages){ registered, weir_device_ref(device), ptr, bytes, 1 };
-        registered = *out = made;
-        return WEIR_OK;
+    bool is_ours = status == WEIR_OK;
+    if (!is_ours && weir_last_error().native_code == NATIVE_REGISTERED) {
+        status = check_registered(device, ptr, bytes);
+        made->is_span = is_ours = status == WEIR_OK && use_parts_locked(made);
     }
-    weir__host_free(made);
-    if (weir_last_error().native_code == NATIVE_REGISTERED)
-        return check_registered(device, ptr, bytes);
+    if (is_ours) {
+        enter_locked(made);
+        *out = made;
+    } else {
+        weir__host_free(made);
+    }
     return status;
 }
 
@@ -152,25 +187,48 @@ static weir_status pages_pin(weir_device *device, char *ptr, size_t bytes, pages
     return status;
 }
 
-/* A device that refuses keeps them registered: all that is left to do is to go on. */
+/* Has one user less. Without any it goes to `ended`, and what is registered is so no
+ * longer. A device that refuses keeps it: all that is left to do is to go on. */
+static void drop_locked(pages *self, pages **ended) WEIR_REQUIRES(pages_lock)
+{
+    if (--self->users > 0)
+        return;
+    pages **link = &registered;
+    while (*link != self)
+        link = &(*link)->next;
+    *link = self->next;
+    self->next = *ended;
+    *ended = self;
+    if (!self->is_span)
+        (void)weir__host_unregister(self->device, self->ptr);
+}
+
+static void drop_parts_locked(const pages *span, pages **ended)
+    WEIR_REQUIRES(pages_lock)
+{
+    for (pages *it = registered, *next; it != NULL; it = next) {
+        next = it->next;
+        if (is_part(it, span))
+            drop_locked(it, ended);
+    }
+}
+
 static void pages_unpin(pages *self)
 {
+    pages *ended = NULL;
     if (self == NULL)
         return;
     weir__mutex_lock(&pages_lock);
-    bool is_last = --self->users == 0;
-    if (is_last) {
-        pages **link = &registered;
-        while (*link != self)
-            link = &(*link)->next;
-        *link = self->next;
-        (void)weir__host_unregister(self->device, self->ptr);
-    }
+    drop_locked(self, &ended);
+    if (ended != NULL && self->is_span)
+        drop_parts_locked(self, &ended);
     weir__mutex_unlock(&pages_lock);
-    if (!is_last)
-        return;
-    weir_device_unref(self->device);
-    weir__host_free(self);
+    while (ended != NULL) {
+        pages *next = ended->next;
+        weir_device_unref(ended->device);
+        weir__host_free(ended);
+        ended = next;
+    }
 }
 
 /* ---- buffers ---- */

@@ -7,11 +7,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "weir/status.h"
 
 struct weir__baton;
-struct weir__error_record;
 struct weir__thread_caches;
 struct weir__thread_streams;
 
@@ -29,18 +29,35 @@ struct weir__thread_streams;
 
 /* ---- failures ---- */
 
-/* Records what went wrong for weir_last_error(), and returns `status`. */
-weir_status weir__fail(weir_status status, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Records what went wrong for weir_last_error(). */
+WEIR_COLD void weir__failed(weir_status status, int32_t native_code,
+                            const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same, and is `status`. A macro, so that a compiler knows which: evaluates it
+ * twice. */
+#define weir__fail(status, ...)                                                  \
+    (weir__failed(status, 0, __VA_ARGS__), (weir_status)(status))
 
 /* The same with the device's own code. */
-weir_status weir__fail_native(weir_status status, int32_t native_code,
-                              const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+#define weir__fail_native(status, native_code, ...)                              \
+    (weir__failed(status, native_code, __VA_ARGS__), (weir_status)(status))
 
 /* The same for OUT_OF_MEMORY and LIMIT_REACHED: keeps `report`, and makes the sentence
  * from it. struct_size need not be set. */
-weir_status weir__fail_memory(weir_status status, const weir_out_of_memory *report);
+WEIR_COLD weir_status weir__fail_memory(weir_status status,
+                                        const weir_out_of_memory *report);
+
+/* What the thread's last error and its last out-of-memory report are, for whom lets
+ * others run in between: kept, and put back. */
+typedef struct weir__error_record {
+    weir_status status;
+    int32_t native_code;
+    char message[400];
+    weir_out_of_memory report; /* struct_size 0: there was none yet */
+} weir__error_record;
+void weir__error_keep(weir__error_record *out);
+void weir__error_put_back(const weir__error_record *kept);
 
 /* Tells the misuse handler. If this returns, the caller changes nothing. To be called
  * without locks. */
@@ -85,7 +102,7 @@ void   weir__host_spare(bool begin);
  * (64 bytes at most in all). */
 typedef struct weir__thread {
     uint64_t number;                   /* unique in the process, from 1; 0: not yet */
-    struct weir__error_record *error;  /* what weir_last_error() reads, or null */
+    weir__error_record *error;         /* what weir_last_error() reads, or null */
     struct weir__baton *baton;         /* the run it takes part in, or null */
     struct weir__thread_caches *caches; /* memory that it keeps, or null */
     struct weir__seat *seat;           /* of `caches`, that it used last; or null */
@@ -138,14 +155,18 @@ static inline bool weir__is_forked(void)
 /* From the first call on, forks are noticed. */
 void weir__watch_forks(void);
 
-/* What every public call that can fail begins with: refuses in a fork's child, and is
- * a place where a stepped run may change threads. */
-weir_status weir__enter(void);
-
 /* Whether weir__enter has something to do; if not, it need not be called. */
 static inline bool weir__must_enter(const weir__thread *thread)
 {
     return WEIR_UNLIKELY(weir__is_forked() || thread->baton != NULL);
+}
+
+/* What every public call that can fail begins with: refuses in a fork's child, and is
+ * a place where a stepped run may change threads. */
+WEIR_COLD weir_status weir__enter_watched(void);
+static inline weir_status weir__enter(void)
+{
+    return weir__must_enter(&weir__own_thread) ? weir__enter_watched() : WEIR_OK;
 }
 
 /* Room for `size` bytes that a caller compiled against another version has set aside
@@ -156,7 +177,23 @@ weir_status weir__fill_out(void *out, const void *from, size_t known);
 /* Reads options the other way round: *out (of `known` bytes) is what the caller
  * gave, or all zero where it knew less or `from` is null. NOT_SUPPORTED if it sets
  * what this version does not know. */
-weir_status weir__read_options(const void *from, void *out, size_t known,
-                               const char *what);
+WEIR_COLD weir_status weir__read_other_options(const void *from, void *out,
+                                               size_t known, const char *what);
+static WEIR_INLINE weir_status weir__read_options(const void *from, void *out,
+                                                  size_t known, const char *what)
+{
+    size_t size = known;
+    if (from != NULL)
+        memcpy(&size, from, sizeof size);
+    if (WEIR_UNLIKELY(size != known))
+        return weir__read_other_options(from, out, known, what);
+    if (from != NULL) {
+        memcpy(out, from, known);
+    } else {
+        memset(out, 0, known);
+        memcpy(out, &size, sizeof size);
+    }
+    return WEIR_OK;
+}
 
 #endif

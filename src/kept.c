@@ -85,7 +85,7 @@ static size_t bucket_of(uint64_t clock)
 
 static size_t room_of(const weir__kept_block *block)
 {
-    size_t bytes = block->record.bytes;
+    size_t bytes = block->held_bytes;
     return (bytes + ROOM_STEP_BYTES - 1) / ROOM_STEP_BYTES * ROOM_STEP_BYTES;
 }
 
@@ -104,7 +104,7 @@ static size_t aside_bytes_of(const weir__kept_block *block)
 {
     for (size_t i = 0; i < block->marks_left; i++) {
         if (block->marks[i].clock == WEIR__CLOCK_ASIDE)
-            return block->record.bytes;
+            return block->held_bytes;
     }
     return 0;
 }
@@ -137,7 +137,7 @@ void weir__kept_put(weir__kept *kept, weir__kept_block *block)
         (*link)->newest = block;
     }
     kept->blocks++;
-    kept->bytes += block->record.bytes;
+    kept->bytes += block->held_bytes;
     kept->room_bytes += room_of(block);
     kept->aside_bytes += aside_bytes_of(block);
 }
@@ -156,7 +156,7 @@ static weir__kept_block *take_head(weir__kept *kept, weir__kept_block **link)
     }
     head->newer = NULL;
     kept->blocks--;
-    kept->bytes -= head->record.bytes;
+    kept->bytes -= head->held_bytes;
     kept->room_bytes -= room_of(head);
     kept->aside_bytes -= aside_bytes_of(head);
     return head;
@@ -252,7 +252,7 @@ void weir__kept_verify(const weir__kept *kept)
                                block->mark_count <= WEIR__KEPT_MARKS,
                            "a block waits for more marks than it has");
                 blocks++;
-                bytes += block->record.bytes;
+                bytes += block->held_bytes;
                 aside_bytes += aside_bytes_of(block);
                 last = block;
             }

@@ -19,6 +19,7 @@
 
 typedef struct weir__kept_block {
     weir__block_record record;           /* first: the table knows no more */
+    size_t held_bytes;                   /* what it takes of the device; put needs it */
     uint64_t birth;                      /* the clock that it was allocated under */
     weir__mark marks[WEIR__KEPT_MARKS];  /* to be freed behind all of them */
     size_t mark_count;                   /* at least one, where it stands in a queue */
@@ -39,7 +40,7 @@ typedef struct weir__kept {
     uint64_t last_number;
     uint64_t last_round;
     size_t blocks;
-    size_t bytes;
+    size_t bytes;       /* held by them */
     size_t room_bytes;  /* what the device spends on them, or somewhat less */
     size_t aside_bytes; /* of bytes: they wait for a device wait */
 } weir__kept;

@@ -10,14 +10,12 @@
  *                                  device <---free--- in flight
  *
  * No device call is made under the lock. */
-#include "leaf.h"
+#include "leaf_internal.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "internal.h"
-#include "kept.h"
-#include "sync.h"
+#include "resource_internal.h"
 #include "weir/leaves.h"
 
 /* A test build keeps less, so that freeing on the way is common there. */
@@ -30,20 +28,7 @@
 /* How often destroy tries to free what the device does not take. */
 #define DESTROY_ROUNDS 3
 
-typedef struct leaf {
-    const weir__leaf_kind *kind;
-    weir_device *device;         /* counted by the resource */
-    weir__mutex lock;            /* guards everything below */
-    weir__cond landed_more;
-    weir__block_table table;     /* of weir__kept_block */
-    weir__kept kept;
-    size_t in_flight_blocks;     /* being freed, right now */
-    uint64_t freed;              /* blocks that the device has taken back */
-    uint64_t refused;            /* ... has not, for it failed */
-    weir__kept_refusal refusal;
-    weir_resource_statistics counts; /* but for what `kept` knows */
-    _Alignas(max_align_t) unsigned char options[]; /* of the kind's type */
-} leaf;
+typedef struct weir__leaf leaf;
 
 static weir__kept_block *block_of(weir__block_record *record)
 {
@@ -64,7 +49,8 @@ static void leaf_verify_locked(leaf *self)
         weir__kept_verify(&self->kept);
     }
 #endif
-    WEIR_ASSERT(self->counts.out_bytes <= self->counts.held_bytes,
+    WEIR_ASSERT(self->counts.out_bytes <= self->out_held_bytes &&
+                    self->out_held_bytes <= self->counts.held_bytes,
                 "more is out than is held");
 }
 
@@ -92,6 +78,7 @@ static void put_back_locked(leaf *self, weir__kept_block *block, weir_status sta
 {
     self->refused++;
     self->refusal = (weir__kept_refusal){ status, code };
+    raise_to(&self->counts.peak_held_bytes, self->counts.held_bytes);
     weir__block_table_insert(&self->table, &block->record);
     weir__kept_put(&self->kept, block);
 }
@@ -99,9 +86,9 @@ static void put_back_locked(leaf *self, weir__kept_block *block, weir_status sta
 /* Frees one block in flight. Returns the bytes that the device has back. */
 static size_t free_block(leaf *self, weir__kept_block *block)
 {
-    size_t bytes = block->record.bytes;
+    size_t bytes = block->held_bytes;
     weir_status status = self->kind->give(self->device, self->options,
-                                          block->record.ptr, bytes);
+                                          block->record.ptr, block->record.bytes);
     int32_t code = status == WEIR_OK ? 0 : weir_last_error().native_code;
 
     weir__mutex_lock(&self->lock);
@@ -136,9 +123,7 @@ static size_t free_list(leaf *self, weir__kept_block *list)
 /* To the ledger: all that this thread knows to be done, it tells to all. */
 static void tell_what_is_known(const leaf *self)
 {
-    const weir__device_ops *ops = self->device->ops;
-    if (ops->note_done != NULL)
-        ops->note_done(self->device->self, 0, NULL);
+    weir__note_done(self->device, 0, NULL);
 }
 
 /* Takes off what is known to be done behind `mark`. */
@@ -170,9 +155,7 @@ static bool next_to_ask(leaf *self, uint64_t round, weir__mark *out)
     return block != NULL;
 }
 
-/* Frees all that is done, asking the device once for each stream that is not. Returns
- * how many bytes it has back. */
-static size_t free_done(leaf *self)
+size_t weir__leaf_free_done(leaf *self)
 {
     size_t bytes = 0;
     weir__mark mark;
@@ -183,19 +166,6 @@ static size_t free_done(leaf *self)
             bytes += free_list(self, take_done(self, mark));
     }
     return bytes;
-}
-
-/* Waits on the host for the kept block that came first. NOT_FOUND (unrecorded):
- * there is none to wait for. */
-static weir_status wait_for_oldest(leaf *self)
-{
-    weir__mark mark = WEIR__MARK_DONE;
-    weir__mutex_lock(&self->lock);
-    const weir__kept_block *oldest = weir__kept_oldest(&self->kept, order_of(self));
-    if (oldest != NULL)
-        mark = weir__kept_mark(oldest);
-    weir__mutex_unlock(&self->lock);
-    return oldest == NULL ? WEIR_NOT_FOUND : weir__order_sync(order_of(self), mark);
 }
 
 static uint64_t count_freed(leaf *self)
@@ -228,14 +198,36 @@ static bool keeps_too_much(leaf *self)
     return too_much;
 }
 
-/* Whether `bytes` may be there once everything that is kept is free. */
+size_t weir__leaf_held_bytes_of(const leaf *self, size_t bytes)
+{
+    size_t step = self->kind->object_bytes;
+    if (step == 0)
+        return bytes;
+    return bytes <= SIZE_MAX - step ? (bytes + step - 1) & ~(step - 1) : SIZE_MAX;
+}
+
+/* What a kind that cuts blocks holds in all; of any other the blocks. */
+static size_t held_locked(const leaf *self) WEIR_REQUIRES(&self->lock)
+{
+    weir_resource_statistics held = self->counts;
+    if (self->kind->describe != NULL)
+        self->kind->describe(self->options, &held);
+    return held.held_bytes;
+}
+
+/* Whether `bytes` may be there once everything that is kept is free: with what the
+ * device has, and what the kind holds beside its blocks. */
 static bool could_suffice(leaf *self, size_t bytes)
 {
     size_t free_bytes = 0;
+    bytes = weir__leaf_held_bytes_of(self, bytes);
     if (self->kind->measure(self->device, &free_bytes) != WEIR_OK)
         return false;
     weir__mutex_lock(&self->lock);
     size_t room_bytes = self->kept.room_bytes;
+    size_t held_bytes = held_locked(self); /* less for a moment, while one lands */
+    if (held_bytes > self->counts.held_bytes)
+        free_bytes += held_bytes - self->counts.held_bytes;
     weir__mutex_unlock(&self->lock);
     return room_bytes != 0 && (bytes <= free_bytes || bytes - free_bytes <= room_bytes);
 }
@@ -252,7 +244,7 @@ static weir_status fail_memory(leaf *self, size_t bytes)
                                   .largest_free_bytes = free_bytes,
                                   .resource = self->kind->name };
     weir__mutex_lock(&self->lock);
-    report.held_bytes = self->counts.held_bytes;
+    report.held_bytes = held_locked(self);
     report.in_use_bytes = self->counts.out_bytes;
     weir__mutex_unlock(&self->lock);
     return weir__fail_memory(WEIR_OUT_OF_MEMORY, &report);
@@ -267,17 +259,20 @@ static weir_status tell_refusal(leaf *self)
  * waits for what is not. Where the device does not take it, this is an end too. */
 static weir_status draw(leaf *self, size_t bytes, size_t alignment, void **out)
 {
+    if (self->kind->reuse != NULL && weir__leaf_reuse(self, bytes, out))
+        return WEIR_OK;
+    weir__leaf_make_room(self, bytes);
     for (;;) {
         uint64_t freed = count_freed(self);
         weir_status status = self->kind->draw(self->device, self->options, bytes,
                                               alignment, out);
         if (status != WEIR_OUT_OF_MEMORY)
             return status;
-        if (free_done(self) != 0 || wait_for_landing(self, freed))
+        if (weir__leaf_free_done(self) != 0 || wait_for_landing(self, freed))
             continue;
         status = tell_refusal(self);
         if (status == WEIR_OK && could_suffice(self, bytes))
-            status = wait_for_oldest(self);
+            status = weir__leaf_wait_for_oldest(self);
         else if (status == WEIR_OK)
             status = WEIR_NOT_FOUND;
         if (status == WEIR_NOT_FOUND && !wait_for_landing(self, freed))
@@ -313,7 +308,8 @@ static void hand_out(leaf *self, weir__kept_block *block)
     weir_resource_statistics *counts = &self->counts;
     counts->out_bytes += bytes;
     counts->out_blocks++;
-    counts->held_bytes += bytes;
+    counts->held_bytes += block->held_bytes;
+    self->out_held_bytes += block->held_bytes;
     counts->allocations++;
     raise_to(&counts->peak_out_bytes, counts->out_bytes);
     raise_to(&counts->peak_held_bytes, counts->held_bytes);
@@ -328,7 +324,7 @@ static weir_status leaf_allocate(void *context, weir_stream stream,
     weir__kept_block *block = NULL;
     weir_status status = prepare(self, stream, &block);
     if (status == WEIR_OK && keeps_too_much(self))
-        free_done(self);
+        weir__leaf_free_done(self);
     if (status == WEIR_OK)
         status = draw(self, bytes, alignment, out);
     if (status != WEIR_OK) {
@@ -342,6 +338,7 @@ static weir_status leaf_allocate(void *context, weir_stream stream,
     block->record.bytes = bytes;
     block->record.alignment = alignment;
     block->record.state = WEIR__BLOCK_OUT;
+    block->held_bytes = weir__leaf_held_bytes_of(self, bytes);
     hand_out(self, block);
     return WEIR_OK;
 }
@@ -361,12 +358,15 @@ static void keep(leaf *self, weir__kept_block *block)
 {
     weir__mutex_lock(&self->lock);
     block->record.state = WEIR__BLOCK_BACK;
+    if (self->kind->keep != NULL)
+        self->kind->keep(self->options, block->record.ptr, block->record.bytes);
     if (block->mark_count > 0) {
         weir__kept_put(&self->kept, block);
     } else {
-        self->counts.set_aside_bytes += block->record.bytes;
+        self->counts.set_aside_bytes += block->held_bytes;
     }
     self->counts.out_bytes -= block->record.bytes;
+    self->out_held_bytes -= block->held_bytes;
     self->counts.out_blocks--;
     self->counts.deallocations++;
     leaf_verify_locked(self);
@@ -417,13 +417,15 @@ static size_t leaf_trim_sync(void *context, size_t keep_bytes)
 {
     leaf *self = context;
     size_t bytes = 0;
+    if (self->kind->trim != NULL)
+        return weir__leaf_trim_held(self, keep_bytes);
     weir__mutex_lock(&self->lock);
     uint64_t refused = self->refused;
     weir__mutex_unlock(&self->lock);
     while (can_trim_on(self, keep_bytes, refused)) {
-        size_t freed = free_done(self);
+        size_t freed = weir__leaf_free_done(self);
         bytes += freed;
-        if (freed == 0 && wait_for_oldest(self) != WEIR_OK)
+        if (freed == 0 && weir__leaf_wait_for_oldest(self) != WEIR_OK)
             break;
     }
     return bytes;
@@ -439,6 +441,9 @@ static void leaf_properties(void *context, weir_resource_properties *out)
     out->managed = self->kind->managed;
     out->pinned = self->kind->pinned;
     out->usable_at_once = true;
+    out->share_kind = self->kind->share_kind;
+    out->cut_bytes = self->kind->object_bytes;
+    out->remaps = self->kind->remaps != NULL && self->kind->remaps(self->options);
 }
 
 static void leaf_statistics(void *context, weir_resource_statistics *out)
@@ -447,8 +452,11 @@ static void leaf_statistics(void *context, weir_resource_statistics *out)
     weir__mutex_lock(&self->lock);
     *out = self->counts;
     out->struct_size = sizeof *out;
-    out->kept_bytes = out->held_bytes - out->out_bytes;
-    out->free_bytes = out->kept_bytes;
+    if (self->kind->describe != NULL)
+        self->kind->describe(self->options, out);
+    out->kept_bytes = self->counts.held_bytes - self->out_held_bytes;
+    out->free_bytes = out->held_bytes > self->out_held_bytes
+                          ? out->held_bytes - self->out_held_bytes : 0; /* 0: paused */
     out->free_blocks = self->table.count + self->in_flight_blocks - out->out_blocks;
     out->set_aside_bytes += self->kept.aside_bytes;
     weir__mutex_unlock(&self->lock);
@@ -468,36 +476,46 @@ static weir_status leaf_find(void *context, const void *ptr, weir_block *out)
 static void leak_rest(leaf *self)
 {
     size_t blocks = self->table.count;
-    size_t bytes = self->counts.held_bytes;
+    size_t bytes = self->counts.held_bytes, left = 0;
+    if (self->kind->end != NULL)
+        left = self->kind->end(self->device, self->options);
     weir__block_record *record;
     while ((record = weir__block_table_any(&self->table)) != NULL) {
         weir__block_table_remove(&self->table, record);
         weir__host_free(block_of(record));
     }
-    if (blocks != 0)
-        weir__fail(weir__device_is_lost(self->device) ? WEIR_DEVICE_LOST
-                                                      : WEIR_DEVICE_ERROR,
-                   "%s ends and leaks %zu bytes in %zu blocks: %s", self->kind->name,
-                   bytes, blocks,
-                   weir__device_is_lost(self->device)
-                       ? "the device is lost"
-                       : "the device did not take them, or a capture has them");
+    if (blocks != 0 || left != 0)
+        weir__failed(weir__device_is_lost(self->device) ? WEIR_DEVICE_LOST
+                                                        : WEIR_DEVICE_ERROR, 0,
+                     "%s ends and leaks %zu bytes in %zu blocks: %s", self->kind->name,
+                     left > bytes ? left : bytes, blocks,
+                     weir__device_is_lost(self->device)
+                         ? "the device is lost"
+                         : "the device did not take them, or a capture has them");
+}
+
+/* The leaf alone, which has nothing. */
+static void leaf_drop(leaf *self)
+{
+    weir__block_table_finish(&self->table);
+    weir__cond_destroy(&self->landed_more);
+    weir__mutex_destroy(&self->lock);
+    weir__host_free(self);
 }
 
 static void leaf_destroy(void *context)
 {
     leaf *self = context;
     WEIR_CHECK(self->counts.out_blocks == 0, "a leaf ends while blocks are out");
+    if (self->kind->trim != NULL)
+        (void)weir__leaf_settle(self); /* for trim may find nothing held */
     for (int round = 0; round < DESTROY_ROUNDS && self->kept.blocks != 0; round++) {
         if (leaf_trim_sync(self, 0) == 0 && self->kept.blocks != 0 &&
             weir__order_device_sync(order_of(self)) == WEIR_OK)
-            free_done(self);
+            weir__leaf_free_done(self);
     }
     leak_rest(self);
-    weir__block_table_finish(&self->table);
-    weir__cond_destroy(&self->landed_more);
-    weir__mutex_destroy(&self->lock);
-    weir__host_free(self);
+    leaf_drop(self);
 }
 
 static const weir_resource_ops leaf_ops = {
@@ -540,36 +558,41 @@ weir_status weir__leaf_create(const weir__leaf_kind *kind, weir_device *device,
 
     weir_resource_ops ops = leaf_ops;
     ops.name = kind->name;
+    ops.extend = kind->extend != NULL ? weir__leaf_extend : NULL;
+    ops.cut = kind->part != NULL ? weir__leaf_cut : NULL;
     status = weir_resource_create(&ops, self, out);
     if (status != WEIR_OK)
-        leaf_destroy(self);
+        leaf_drop(self);
     return status;
 }
 
-/* ---- measures ---- */
-
-weir_status weir__measure_device(weir_device *device, size_t *free_bytes)
+weir__leaf *weir__leaf_of(weir_resource *mr, const weir__leaf_kind *kind)
 {
-    size_t total_bytes;
-    return weir_device_memory(device, free_bytes, &total_bytes);
+    leaf *self = weir__resource_self(mr, &leaf_ops);
+    return self != NULL && self->kind == kind ? self : NULL;
 }
 
-/* What the operating system calls available counts caches that it would give up; it
- * is the best that there is. */
-weir_status weir__measure_host(weir_device *device, size_t *free_bytes)
+weir_status weir__leaf_try(weir_resource *mr, size_t bytes)
 {
-    (void)device;
-    long pages = sysconf(_SC_AVPHYS_PAGES);
-    long page_bytes = sysconf(_SC_PAGESIZE);
-    *free_bytes = pages > 0 && page_bytes > 0 ? (size_t)pages * (size_t)page_bytes : 0;
+    leaf *self = weir__resource_self(mr, &leaf_ops);
+    weir__kept_block *block = weir__host_alloc(sizeof *block);
+    if (block == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "%s: no memory for a block's record",
+                          self->kind->name);
+    *block = (weir__kept_block){ .marks = { WEIR__MARK_DONE }, .mark_count = 1,
+                                 .held_bytes = weir__leaf_held_bytes_of(self, bytes) };
+    block->record.bytes = bytes;
+    block->record.state = WEIR__BLOCK_BACK;
+    weir_status status = self->kind->draw(self->device, self->options, bytes, 1,
+                                          &block->record.ptr);
+    if (status != WEIR_OK) {
+        weir__host_free(block);
+        return status;
+    }
+    weir__mutex_lock(&self->lock);
+    self->in_flight_blocks++;
+    self->counts.held_bytes += block->held_bytes;
+    weir__mutex_unlock(&self->lock);
+    (void)free_block(self, block);
     return WEIR_OK;
-}
-
-weir_status weir__measure_both(weir_device *device, size_t *free_bytes)
-{
-    size_t of_host = 0;
-    (void)weir__measure_host(device, &of_host);
-    weir_status status = weir__measure_device(device, free_bytes);
-    *free_bytes += of_host;
-    return status;
 }

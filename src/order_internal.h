@@ -16,7 +16,10 @@ void weir__publish_done(weir__order *order, uint64_t clock, uint64_t number,
                         weir_event event);
 
 /* Who reads the mark of a clock that was dropped learns what this thread knows. */
-void weir__note_done_dropped(weir__order *order);
+static inline void weir__note_done_dropped(const weir__order *order)
+{
+    weir__note_done(order->device, 0, NULL);
+}
 
 static inline bool clock_is_captured(const weir__clock *clock)
 {

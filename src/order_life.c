@@ -30,32 +30,42 @@ static uint64_t changes_seen(weir__order *order, const weir__clock *clock)
     return atomic_load(&order->changes);
 }
 
-weir_status weir__order_life(weir__order *order, weir_stream stream, weir__life *out)
+/* That of a stream that needs no question to the device; else nothing is written. */
+static void find_life(weir__order *order, weir_stream stream, weir__life *out,
+                      bool *is_stocked)
 {
-    *out = (weir__life){ 0, 0 };
-    stream = weir__stream_of(stream);
-    uint64_t id;
-    weir_status status = weir__order_clock(order, stream, &id);
-    if (status != WEIR_OK)
-        return status;
     weir__mutex_lock(&order->lock);
     weir__clock *clock = weir__find_stream(order, stream);
     if (clock != NULL) {
         *out = (weir__life){ clock->id, changes_seen(order, clock) };
         clock->has_lives = true;
-    } else {
-        *out = (weir__life){ id, 0 };
     }
+    *is_stocked = weir__clocks_are_stocked(order);
     weir__mutex_unlock(&order->lock);
+}
+
+weir_status weir__order_life(weir__order *order, weir_stream stream, weir__life *out)
+{
+    bool is_stocked;
+    *out = (weir__life){ 0, 0 };
+    stream = weir__stream_of(stream);
+    find_life(order, stream, out, &is_stocked);
+    if (!is_stocked || out->clock == 0) {
+        weir__life made = { 0, 0 };
+        weir_status status = weir__order_clock(order, stream, &made.clock);
+        *out = made;
+        if (status != WEIR_OK)
+            return status;
+        find_life(order, stream, out, &is_stocked);
+    }
     if (stream == WEIR_STREAM_PER_THREAD)
         out->changes = OF_THREAD | weir__thread_self()->number;
     return WEIR_OK;
 }
 
-bool weir__order_lives(weir__order *order, weir_stream stream, weir__life life)
+/* Since it began some stream has changed. */
+bool weir__order_lives_still(weir__order *order, weir_stream stream, weir__life life)
 {
-    if (life.changes == 0 || life.changes == atomic_load(&order->changes))
-        return true;
     if (is_of_thread(life))
         return is_of_this_thread(life);
     weir__mutex_lock(&order->lock);

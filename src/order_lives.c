@@ -11,22 +11,6 @@
 #include "order_internal.h"
 #include "stream_order.h"
 
-/* ---- the ledger's ears ---- */
-
-void weir__note_done_dropped(weir__order *order)
-{
-    const weir_device *device = order->device;
-    if (device->ops->note_done != NULL)
-        device->ops->note_done(device->self, 0, NULL);
-}
-
-static void note_forget(weir__order *order, uint64_t clock)
-{
-    const weir_device *device = order->device;
-    if (device->ops->note_forget != NULL)
-        device->ops->note_forget(device->self, clock, true);
-}
-
 /* ---- the ends of clocks ---- */
 
 /* Takes the clock that has waited longest out of the queue, asks whether all of it
@@ -55,7 +39,7 @@ static void drop_one(weir__order *order)
     if (done && unchanged) {
         if (clock->kind == WEIR__CLOCK_CAPTURE)
             weir__note_done_dropped(order); /* its marks were another clock's */
-        note_forget(order, clock->id);
+        weir__note_forget(order->device, clock->id, true);
         weir__clock_drop(order, clock);
     } else {
         weir__clock_end_later(order, clock);

@@ -12,6 +12,8 @@
  * good enough for that. */
 #include "pending.h"
 
+#include <assert.h>
+
 #include "internal.h"
 #include "storage.h"
 
@@ -24,13 +26,14 @@ typedef struct list {
 } list;
 
 struct weir__pending {
+    _Atomic bool is_wanted;  /* a look has something to do; read without the lock */
     weir__mutex lock;
     list deferred, limbo;
     uint64_t point;          /* number of the last point that was taken */
     bool has_no_points;      /* the device has none */
-    _Atomic bool is_wanted;  /* a look has something to do; read without the lock */
     atomic_bool is_looking;
 };
+static_assert(offsetof(struct weir__pending, is_wanted) == 0, "it comes first");
 
 weir_status weir__pending_create(weir__pending **out)
 {
@@ -201,15 +204,19 @@ static bool limbo_end_some(weir_device *device)
     return (limbo_take_point(device) && limbo_end_done(device)) || any;
 }
 
-/* With one, for all that is there now. */
+/* With one, for all that is there now. The last in the list need not have come last:
+ * two may come at once, or a drain that failed put back what was there before. */
 static void limbo_end_sync(weir_device *device)
 {
     weir__pending *self = device->pending;
+    weir__mark newest = { WEIR__CLOCK_ASIDE, 0 };
     weir__mutex_lock(&self->lock);
-    const weir_storage *newest = self->limbo.last;
-    weir__mark mark = { WEIR__CLOCK_ASIDE, newest != NULL ? newest->aside : 0 };
+    for (const weir_storage *it = self->limbo.first; it != NULL; it = it->next) {
+        if (it->aside > newest.number)
+            newest.number = it->aside;
+    }
     weir__mutex_unlock(&self->lock);
-    if (newest != NULL && weir__order_sync(device->order, mark) == WEIR_OK)
+    if (newest.number != 0 && weir__order_sync(device->order, newest) == WEIR_OK)
         (void)limbo_end_done(device);
 }
 
@@ -244,11 +251,9 @@ weir_status weir__pending_allocate(weir_resource *mr, weir_stream stream, size_t
 
 /* ---- giving back ---- */
 
-void weir__pending_look(weir_device *device)
+void weir__pending_look_after(weir_device *device)
 {
     weir__pending *self = device->pending;
-    if (WEIR_LIKELY(!self->is_wanted))
-        return;
     if (atomic_exchange(&self->is_looking, true))
         return;
     (void)weir_device_ref(device); /* one of these may be all that keeps it */

@@ -4,6 +4,8 @@
 #ifndef WEIR_PENDING_H
 #define WEIR_PENDING_H
 
+#include "device/device.h"
+#include "internal.h"
 #include "weir/buffer.h"
 
 typedef struct weir__pending weir__pending;
@@ -19,7 +21,14 @@ void weir__pending_to_limbo(weir_storage *storage);
 /* Looks after the first few of those deferred, and after limbo where that is above its
  * bound: what every call about buffers of a device may do. Never waits. To be called
  * without locks. */
-void weir__pending_look(weir_device *device);
+WEIR_COLD void weir__pending_look_after(weir_device *device);
+static inline void weir__pending_look(weir_device *device)
+{
+    /* It begins with whether a look has something to do. */
+    const _Atomic bool *is_wanted = (const void *)device->pending;
+    if (WEIR_UNLIKELY(*is_wanted))
+        weir__pending_look_after(device);
+}
 
 /* As weir_allocate; but where that finds no memory, what is in limbo is given back:
  * what is done, and if that is not enough all, for which the host waits. */

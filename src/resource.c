@@ -30,9 +30,11 @@ static void destroy(weir_resource *mr)
     thread->depth--;
 
     weir_resource *upstream = mr->upstream;
+    weir_resource *second = mr->second;
     weir_device *device = mr->device;
     weir__host_free(mr);
     weir_resource_unref(upstream);
+    weir_resource_unref(second);
     weir_device_unref(device);
 }
 
@@ -100,6 +102,13 @@ static WEIR_COLD void tell_allocate(weir_resource *mr, weir_stream stream, void 
 {
     mr->device->ops->note_allocate(mr->device->self, stream_for_ledger(mr, stream), ptr,
                                    bytes);
+}
+
+static WEIR_COLD void tell_extend(weir_resource *mr, weir_stream stream, void *ptr,
+                                  size_t bytes, size_t new_bytes)
+{
+    mr->device->ops->note_extend(mr->device->self, stream_for_ledger(mr, stream), ptr,
+                                 bytes, new_bytes);
 }
 
 /* Before the resource takes the block back, for afterwards it may be another thread's
@@ -259,8 +268,41 @@ weir_status weir_resource_extend(weir_resource *mr, weir_stream stream, void *pt
     status = mr->ops.extend(mr->self, stream, ptr, bytes, alignment, new_bytes);
     thread->depth--;
     if (status == WEIR_OK && mr->listens && thread->depth == 0)
-        tell_allocate(mr, stream, (char *)ptr + bytes, new_bytes - bytes);
+        tell_extend(mr, stream, ptr, bytes, new_bytes);
     return status;
+}
+
+weir_status weir_resource_cut(weir_resource *mr, void *ptr, size_t bytes,
+                              size_t alignment, size_t wanted_bytes, size_t *from,
+                              size_t *to)
+{
+    weir_status status = enter(mr);
+    if (status == WEIR_OK && (from == NULL || to == NULL))
+        status = weir__fail(WEIR_INVALID_ARGUMENT, "from or to is null");
+    if (status == WEIR_OK)
+        status = check_alignment(mr, alignment);
+    if (status != WEIR_OK)
+        return status;
+    if (ptr == NULL || *from >= *to || *to > bytes || wanted_bytes == 0)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "%zu bytes, from %zu to %zu of a block of %zu at %p, cannot "
+                          "be cut out", wanted_bytes, *from, *to, bytes, ptr);
+    if (mr->ops.cut == NULL)
+        return weir__fail(WEIR_NOT_SUPPORTED, "%s cannot cut a block", mr->ops.name);
+
+    weir__thread *thread = weir__thread_self();
+    size_t begin = *from, end = *to;
+    thread->depth++;
+    status = mr->ops.cut(mr->self, ptr, bytes, alignment, wanted_bytes, &begin, &end);
+    thread->depth--;
+    if (status != WEIR_OK)
+        return status;
+    for (int more = begin < end ? (begin > 0) + (end < bytes) : 0;
+         more > 0 && mr->counting == NULL; more--)
+        count_out(mr);
+    *from = begin;
+    *to = end;
+    return WEIR_OK;
 }
 
 /* ---- deallocation ---- */
@@ -384,6 +426,17 @@ bool weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t al
     return done || is_left_out;
 }
 
+/* Whether what it does not answer itself is asked of its upstream. */
+static bool passes_on(const weir_resource *mr)
+{
+    return mr->upstream != NULL && mr->second == NULL;
+}
+
+weir_resource *weir__resource_below(weir_resource *mr)
+{
+    return passes_on(mr) ? mr->upstream : NULL;
+}
+
 weir_status weir_resource_find(weir_resource *mr, const void *ptr, weir_block *out)
 {
     const weir_block none = { .struct_size = sizeof none };
@@ -393,7 +446,7 @@ weir_status weir_resource_find(weir_resource *mr, const void *ptr, weir_block *o
     if (status != WEIR_OK)
         return status;
 
-    while (mr->ops.find == NULL && mr->upstream != NULL)
+    while (mr->ops.find == NULL && passes_on(mr))
         mr = mr->upstream;
     if (mr->ops.find == NULL)
         return weir__fail(WEIR_NOT_SUPPORTED, "%s keeps no record of its blocks",
@@ -432,10 +485,25 @@ bool weir_free(weir_resource *mr, void *ptr)
 
 /* ---- the rest ---- */
 
+/* What the second may keep beside what upstream holds; who does not tell how much that
+ * is leaves it nothing. */
+static size_t keep_of_second(weir_resource *mr, size_t keep_bytes)
+{
+    weir_resource_statistics now = { .struct_size = sizeof now };
+    if (weir_resource_get_statistics(mr->upstream, &now) != WEIR_OK ||
+        now.held_bytes >= keep_bytes)
+        return 0;
+    return keep_bytes - now.held_bytes;
+}
+
 static size_t trim_upstream(weir_resource *mr, size_t keep_bytes)
 {
-    return mr->upstream == NULL ? 0
-                                : weir_resource_trim_sync(mr->upstream, keep_bytes);
+    if (mr->upstream == NULL)
+        return 0;
+    size_t bytes = weir_resource_trim_sync(mr->upstream, keep_bytes);
+    if (mr->second != NULL)
+        bytes += weir_resource_trim_sync(mr->second, keep_of_second(mr, keep_bytes));
+    return bytes;
 }
 
 size_t weir_resource_trim_sync(weir_resource *mr, size_t keep_bytes)
@@ -465,6 +533,13 @@ weir_device *weir_resource_device(weir_resource *mr)
     return mr == NULL ? NULL : mr->device;
 }
 
+weir_resource *weir_resource_upstream(weir_resource *mr, size_t which)
+{
+    if (mr == NULL || which > 1)
+        return NULL;
+    return which == 0 ? mr->upstream : mr->second;
+}
+
 weir_status weir_resource_get_statistics(weir_resource *mr,
                                          weir_resource_statistics *out)
 {
@@ -475,7 +550,7 @@ weir_status weir_resource_get_statistics(weir_resource *mr,
     if (status != WEIR_OK)
         return status;
 
-    while (mr->ops.statistics == NULL && mr->upstream != NULL)
+    while (mr->ops.statistics == NULL && passes_on(mr))
         mr = mr->upstream;
     if (mr->ops.statistics == NULL)
         return weir__fail(WEIR_NOT_SUPPORTED, "%s keeps no statistics", mr->ops.name);

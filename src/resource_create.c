@@ -27,11 +27,32 @@ static weir_status ops_read(const weir_resource_ops *from, weir_resource_ops *op
     if (!ops->name || !ops->allocate || !ops->deallocate || !ops->destroy)
         return weir__fail(WEIR_INVALID_ARGUMENT,
                           "a required member of a resource's operations is null");
+    if (ops->second_upstream && !ops->upstream)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "%s has a second upstream, and no "
+                          "first", ops->name);
     if (!ops->upstream && !ops->properties)
         return weir__fail(WEIR_INVALID_ARGUMENT,
                           "%s has no upstream, and does not tell its properties",
                           ops->name);
     return WEIR_OK;
+}
+
+/* Leaves of `properties` what `other` promises, too. */
+static void keep_common(weir_resource_properties *properties,
+                        const weir_resource_properties *other)
+{
+    if (properties->max_alignment > other->max_alignment)
+        properties->max_alignment = other->max_alignment;
+    properties->device_accessible &= other->device_accessible;
+    properties->host_accessible &= other->host_accessible;
+    properties->managed &= other->managed;
+    properties->pinned &= other->pinned;
+    properties->usable_at_once &= other->usable_at_once;
+    properties->remaps &= other->remaps;
+    if (properties->share_kind != other->share_kind)
+        properties->share_kind = WEIR_SHARE_NONE;
+    properties->can_trim |= other->can_trim;
+    properties->can_find = false; /* one alone does not find them all */
 }
 
 static weir_status ask_properties(weir_resource *mr)
@@ -42,6 +63,8 @@ static weir_status ask_properties(weir_resource *mr)
                                           .leaf = ops->name };
     if (mr->upstream != NULL)
         upstream = mr->upstream->properties;
+    if (mr->second != NULL)
+        keep_common(&upstream, &mr->second->properties);
     *properties = upstream;
     properties->name = ops->name;
     properties->can_trim = ops->trim_sync != NULL || upstream.can_trim;
@@ -53,11 +76,19 @@ static weir_status ask_properties(weir_resource *mr)
     properties->name = ops->name;
     properties->leaf = upstream.leaf;
     properties->can_extend = ops->extend != NULL;
+    if (ops->cut == NULL) {
+        properties->cut_bytes = 0;
+        properties->remaps = false;
+    }
     properties->can_find = ops->find != NULL || upstream.can_find;
     if (mr->upstream != NULL)
         properties->device = upstream.device;
     if (properties->device == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "%s tells no device", ops->name);
+    if (ops->cut != NULL && !is_power_of_two(properties->cut_bytes))
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "%s cuts blocks at multiples of %zu: no power of two",
+                          ops->name, properties->cut_bytes);
     if (!is_power_of_two(properties->max_alignment))
         return weir__fail(WEIR_INVALID_ARGUMENT,
                           "the largest alignment of %s is %zu: no power of two",
@@ -65,9 +96,28 @@ static weir_status ask_properties(weir_resource *mr)
     return WEIR_OK;
 }
 
-static bool has_ledger(const weir_device *device)
+/* Asks what it draws from. */
+static weir_status ask_upstreams(weir_resource *mr)
 {
-    return device->ops->note_allocate != NULL && !device->emulated_options.no_ledger;
+    const weir_resource_ops *ops = &mr->ops;
+    if (ops->upstream == NULL)
+        return WEIR_OK;
+    mr->upstream = ops->upstream(mr->self);
+    if (mr->upstream == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the upstream of %s is null",
+                          ops->name);
+    if (ops->second_upstream == NULL)
+        return WEIR_OK;
+    mr->second = ops->second_upstream(mr->self);
+    if (mr->second == NULL)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "the second upstream of %s is null",
+                          ops->name);
+    if (mr->second->device != mr->upstream->device)
+        return weir__fail(WEIR_INVALID_ARGUMENT,
+                          "%s draws from %s of %s and from %s of %s: two devices",
+                          ops->name, mr->upstream->ops.name, mr->upstream->device->name,
+                          mr->second->ops.name, mr->second->device->name);
+    return WEIR_OK;
 }
 
 weir_status weir__resource_create_counting(const weir_resource_ops *ops,
@@ -87,13 +137,9 @@ weir_status weir__resource_create_counting(const weir_resource_ops *ops,
     status = ops_read(ops, &made.ops);
     if (status != WEIR_OK)
         return status;
-    if (made.ops.upstream != NULL) {
-        made.upstream = made.ops.upstream(self);
-        if (made.upstream == NULL)
-            return weir__fail(WEIR_INVALID_ARGUMENT, "the upstream of %s is null",
-                              made.ops.name);
-    }
-    status = ask_properties(&made);
+    status = ask_upstreams(&made);
+    if (status == WEIR_OK)
+        status = ask_properties(&made);
     if (status != WEIR_OK)
         return status;
 
@@ -104,11 +150,13 @@ weir_status weir__resource_create_counting(const weir_resource_ops *ops,
     atomic_init(&mr->counts, 1);
     mr->max_alignment = made.properties.max_alignment;
     mr->knows_blocks = made.properties.can_find || counting != NULL;
-    mr->listens = has_ledger(made.properties.device);
+    mr->listens = made.properties.device->listens;
     mr->is_short = counting != NULL && !mr->listens;
     mr->device = weir_device_ref(made.properties.device);
     if (mr->upstream != NULL)
         weir_resource_ref(mr->upstream);
+    if (mr->second != NULL)
+        weir_resource_ref(mr->second);
     *out = mr;
     return WEIR_OK;
 }

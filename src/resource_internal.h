@@ -10,6 +10,10 @@
  * calls that make sense for one kind of resource only. */
 void *weir__resource_self(weir_resource *mr, const weir_resource_ops *ops);
 
+/* The one resource that `mr` draws from; null: it is a leaf, or draws from two. Not
+ * counted. */
+weir_resource *weir__resource_below(weir_resource *mr);
+
 /* A resource that counts its blocks itself. The core then counts references only: an
  * allocation and a deallocation change nothing that all threads share, and after
  * ops.deallocate has returned nothing of the resource is touched, for it may be gone.
@@ -27,7 +31,8 @@ void *weir__resource_self(weir_resource *mr, const weir_resource_ops *ops);
 typedef struct weir__counting {
     /* After the last unref: nothing will be allocated any more. True: no block is out,
      * and destroy follows at once. False: weir__resource_ended is called once, by the
-     * deallocation that brings the last of them back. Called without locks. */
+     * deallocation that brings the last of them back; or by close() itself, where it
+     * lets go of what counts in its place. Called without locks. */
     bool (*close)(void *self);
 } weir__counting;
 

@@ -25,6 +25,7 @@ struct weir_resource {
                                      nothing to do behind the resource's own */
     bool is_devices_own;          /* its default current one, and so counts itself */
     weir_resource *upstream;      /* counted; null: a leaf */
+    weir_resource *second;        /* counted; null: it has no second upstream */
     weir_resource_properties properties;
     weir_resource_ops ops;        /* last: it grows with later versions */
 };

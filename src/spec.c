@@ -8,6 +8,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define WORD_ENDS " \t,()\"=/"
@@ -129,7 +130,8 @@ static weir_status read_quoted(weir__spec_reader *reader, weir__spec_token *out)
 static weir_status read_token(weir__spec_reader *reader, const char *what,
                               const weir__spec_option *option, weir__spec_token *out)
 {
-    bool is_text = option != NULL && option->type == WEIR__SPEC_TEXT;
+    bool is_text = option != NULL && (option->type == WEIR__SPEC_TEXT ||
+                                      option->type == WEIR__SPEC_CHAIN);
     skip_blanks(reader);
     if (reader->text[reader->at] == '"')
         return read_quoted(reader, out);
@@ -292,9 +294,10 @@ static weir_status required_check(const weir__spec_reader *reader, const part *i
     for (size_t i = 0; i < it->kind->option_count; i++) {
         const weir__spec_option *option = &it->kind->options[i];
         if (option->default_text == NULL && (it->given >> i & 1) == 0)
-            return weir__spec_refuse(reader, it->name.at, "%s needs a %s: "
-                                     "\"%s(%s=...)\"", it->kind->name, option->name,
-                                     it->kind->name, option->name);
+            return weir__spec_refuse(reader, it->name.at, "%s needs %s %s: "
+                                     "\"%s(%s=...)\"", it->kind->name,
+                                     strchr("aeiou", option->name[0]) ? "an" : "a",
+                                     option->name, it->kind->name, option->name);
     }
     return WEIR_OK;
 }
@@ -385,6 +388,23 @@ static weir_status chain_make(weir_device *device, weir__spec_reader *reader,
     return WEIR_OK;
 }
 
+static weir_status spec_read(weir__spec_reader *reader, part *scratch, chain *out)
+{
+    if (reader->length > WEIR_SPEC_LENGTH_MAX)
+        return weir__spec_refuse(reader, WEIR_SPEC_LENGTH_MAX,
+                                 "%d characters are the most", WEIR_SPEC_LENGTH_MAX);
+    return chain_read(reader, scratch, out);
+}
+
+weir_status weir__spec_check(const weir__spec_table *table, const char *spec)
+{
+    weir__spec_reader reader = { .table = table, .text = spec,
+                                 .length = strlen(spec) };
+    part scratch;
+    chain parts;
+    return spec_read(&reader, &scratch, &parts);
+}
+
 weir_status weir__spec_open(const weir__spec_table *table, weir_device *device,
                             const char *spec, weir_resource **out)
 {
@@ -402,10 +422,7 @@ weir_status weir__spec_open(const weir__spec_table *table, weir_device *device,
                                  .length = strlen(spec) };
     part scratch;
     chain parts;
-    if (reader.length > WEIR_SPEC_LENGTH_MAX)
-        return weir__spec_refuse(&reader, WEIR_SPEC_LENGTH_MAX,
-                                 "%d characters are the most", WEIR_SPEC_LENGTH_MAX);
-    status = chain_read(&reader, &scratch, &parts);
+    status = spec_read(&reader, &scratch, &parts);
     if (status != WEIR_OK)
         return status;
     return chain_make(device, &reader, &scratch, &parts, out);
@@ -414,7 +431,10 @@ weir_status weir__spec_open(const weir__spec_table *table, weir_device *device,
 weir_status weir_resource_open(weir_device *device, const char *spec,
                                weir_resource **out)
 {
-    return weir__spec_open(&weir__spec_table_own, device, spec, out);
+    if (spec == NULL)
+        spec = secure_getenv("WEIR_RESOURCE");
+    return weir__spec_open(&weir__spec_table_own, device,
+                           spec != NULL ? spec : "pool/device", out);
 }
 
 /* ---- what there is ---- */
@@ -433,7 +453,8 @@ const char *weir_spec_grammar(void)
 "boolean  = true, yes, on, false, no, off\n"
 "word     = one of the words listed; some sizes and integers have words, too\n"
 "words    = words joined by \"+\"\n"
-"text     = trace.csv, \"a, \\\"b\\\".csv\"         quotes for blanks and , ( ) = \"\n";
+"text     = trace.csv, \"a, \\\"b\\\".csv\"         quotes for blanks and , ( ) = \"\n"
+"chain    = a resource as a text: pool/device, \"pool(limit=1GiB)/device\"\n";
 }
 
 weir_status weir_spec_kind_get(size_t kind, weir_spec_kind *out)

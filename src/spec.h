@@ -19,7 +19,8 @@ typedef enum weir__spec_type {
     WEIR__SPEC_BOOLEAN, /* a bool */
     WEIR__SPEC_WORD,    /* one of the choices: an enum or a number */
     WEIR__SPEC_WORDS,   /* choices joined by +, their values or-ed: a number */
-    WEIR__SPEC_TEXT     /* a const char *, which lives as long as the make function */
+    WEIR__SPEC_TEXT,    /* a const char *, which lives as long as the make function */
+    WEIR__SPEC_CHAIN    /* the same, and weir_resource_open can read it */
 } weir__spec_type;
 
 typedef struct weir__spec_option {
@@ -56,7 +57,7 @@ typedef struct weir__spec_kind {
     size_t blank_bytes;
     const weir__spec_option *options;
     size_t option_count;
-    /* A leaf is given `device`, and a null `upstream`; others the other way round. */
+    /* A leaf is given a null `upstream`. */
     weir_status (*make)(weir_device *device, weir_resource *upstream,
                         const void *options, weir_resource **out);
 } weir__spec_kind;
@@ -71,6 +72,11 @@ typedef struct weir__spec_table {
 
 /* What the library knows. */
 extern const weir__spec_table weir__spec_table_own;
+
+/* Reads all of `spec`, and makes nothing: INVALID_ARGUMENT as weir_resource_open. It
+ * calls itself for a chain within, each level of which needs twice the backslashes of
+ * the one before: they are few. */
+weir_status weir__spec_check(const weir__spec_table *table, const char *spec);
 
 /* weir_resource_open with any table. */
 weir_status weir__spec_open(const weir__spec_table *table, weir_device *device,

@@ -3,14 +3,25 @@
  * What is written here as a default is a value that sets what holds without it. Where
  * zero asks a struct for its default, text has a word for that, and zero is refused. */
 #include "spec.h"
+#include "spec_checking.h"
+#include "weir/aligned.h"
+#include "weir/arena.h"
 #include "weir/async.h"
+#include "weir/binning.h"
+#include "weir/fallback.h"
+#include "weir/fixed_size.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
 #include "weir/logging.h"
 #include "weir/managed.h"
 #include "weir/pinned.h"
 #include "weir/pool.h"
+#include "weir/prefetch.h"
+#include "weir/growable.h"
+#include "weir/shareable.h"
 #include "weir/statistics.h"
+#include "weir/system.h"
+#include "weir/tracking.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -24,12 +35,19 @@ static weir_status make_device(weir_device *device, weir_resource *upstream,
     return weir_device_resource_create(device, out);
 }
 
+static const weir_system_options system_blank = WEIR_SYSTEM_OPTIONS_INIT;
+
+static const weir__spec_option system_options[] = {
+    { .name = "headroom", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(weir_system_options, headroom_bytes), .default_text = "none",
+      WEIR__SPEC_CHOICES("none", 0), .least = 1, .doc = "of the device, for others" },
+};
+
 static weir_status make_system(weir_device *device, weir_resource *upstream,
                                const void *options, weir_resource **out)
 {
     (void)upstream;
-    (void)options;
-    return weir_system_resource_create(device, out);
+    return weir_system_create(device, options, out);
 }
 
 /* ---- managed, pinned ---- */
@@ -87,6 +105,50 @@ static weir_status make_pinned(weir_device *device, weir_resource *upstream,
         values.options.numa_node = values.numa;
     }
     return weir_pinned_create(device, &values.options, out);
+}
+
+/* ---- shareable ---- */
+
+static const weir_shareable_options shareable_blank = WEIR_SHAREABLE_OPTIONS_INIT;
+
+static const weir__spec_option shareable_options[] = {
+    { .name = "kind", .type = WEIR__SPEC_WORD,
+      WEIR__SPEC_FIELD(weir_shareable_options, kind), .default_text = "auto",
+      WEIR__SPEC_CHOICES("auto, fd, legacy", WEIR_SHARE_NONE, WEIR_SHARE_FD,
+                         WEIR_SHARE_LEGACY),
+      .doc = "how others reach it; auto: by file descriptor, else legacy" },
+};
+
+static weir_status make_shareable(weir_device *device, weir_resource *upstream,
+                                  const void *options, weir_resource **out)
+{
+    (void)upstream;
+    return weir_shareable_create(device, options, out);
+}
+
+/* ---- growable ---- */
+
+static const weir_growable_options growable_blank = WEIR_GROWABLE_OPTIONS_INIT;
+
+static const weir__spec_option growable_options[] = {
+    { .name = "chunk", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(weir_growable_options, chunk_bytes), .default_text = "32MiB",
+      .least = 1, .most = WEIR_GROWABLE_CHUNK_MAX,
+      .doc = "what growth is a multiple of" },
+    { .name = "reserve", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(weir_growable_options, reserve_bytes), .default_text = "auto",
+      WEIR__SPEC_CHOICES("auto", 0),
+      .doc = "bytes of addresses; auto: twice the device's memory" },
+    { .name = "remap", .type = WEIR__SPEC_BOOLEAN,
+      WEIR__SPEC_FIELD(weir_growable_options, remap), .default_text = "false",
+      .doc = "unmap what is free, wherever it is, before more is mapped" },
+};
+
+static weir_status make_growable(weir_device *device, weir_resource *upstream,
+                                 const void *options, weir_resource **out)
+{
+    (void)upstream;
+    return weir_growable_create(device, options, out);
 }
 
 /* ---- async ---- */
@@ -166,8 +228,7 @@ static const weir_pool_options pool_blank = WEIR_POOL_OPTIONS_INIT;
 static const weir__spec_option pool_options[] = {
     { .name = "initial", .type = WEIR__SPEC_SIZE,
       WEIR__SPEC_FIELD(weir_pool_options, initial_bytes), .default_text = "none",
-      WEIR__SPEC_CHOICES("none", 0),
-      .doc = "drawn in one chunk by the first allocation" },
+      WEIR__SPEC_CHOICES("none", 0), .doc = "one chunk, by the first allocation" },
     { .name = "limit", .type = WEIR__SPEC_SIZE,
       WEIR__SPEC_FIELD(weir_pool_options, limit_bytes), .default_text = "unlimited",
       WEIR__SPEC_CHOICES("unlimited", SIZE_MAX), .least = 1,
@@ -175,8 +236,7 @@ static const weir__spec_option pool_options[] = {
     { .name = "growth", .type = WEIR__SPEC_SIZE,
       WEIR__SPEC_FIELD(weir_pool_options, growth_bytes), .default_text = "auto",
       WEIR__SPEC_CHOICES("auto", 0), .least = 1,
-      .doc = "chunks are multiples of it; auto: 8MiB, and as the pool grows an "
-             "eighth to a quarter of what it holds, up to 256MiB" },
+      .doc = "chunks are multiples of it; auto: 8MiB, 1/8 to 1/4 of all, 256MiB" },
     { .name = "cache", .type = WEIR__SPEC_SIZE,
       WEIR__SPEC_FIELD(weir_pool_options, cache_bytes), .default_text = "auto",
       WEIR__SPEC_CHOICES("auto, none", 0, WEIR_POOL_NO_CACHE), .least = 1,
@@ -185,7 +245,10 @@ static const weir__spec_option pool_options[] = {
       WEIR__SPEC_FIELD(weir_pool_options, slack_bytes), .default_text = "auto",
       WEIR__SPEC_CHOICES("auto, none", 0, WEIR_POOL_NO_SLACK), .least = 1,
       .doc = "what may lie free on other streams while the pool grows for one; auto: "
-             "64MiB or a sixteenth of what it holds; none with a limit" },
+             "32MiB or a 32nd of what it holds; none with a limit" },
+    { .name = "exact", .type = WEIR__SPEC_BOOLEAN,
+      WEIR__SPEC_FIELD(weir_pool_options, exact), .default_text = "false",
+      .doc = "all are rounded up to 256B, and none to more" },
 };
 
 static weir_status make_pool(weir_device *device, weir_resource *upstream,
@@ -193,6 +256,103 @@ static weir_status make_pool(weir_device *device, weir_resource *upstream,
 {
     (void)device;
     return weir_pool_create(upstream, options, out);
+}
+
+/* ---- fixed_size ---- */
+
+typedef struct fixed_size_values {
+    size_t block_bytes;
+    int64_t slab_blocks;
+} fixed_size_values;
+
+static const fixed_size_values fixed_size_blank = { 0 };
+
+static const weir__spec_option fixed_size_options[] = {
+    { .name = "block", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(fixed_size_values, block_bytes), .least = 1,
+      .doc = "of each block; larger requests are refused" },
+    { .name = "blocks", .type = WEIR__SPEC_INTEGER,
+      WEIR__SPEC_FIELD(fixed_size_values, slab_blocks), .default_text = "auto",
+      WEIR__SPEC_CHOICES("auto", 0), .least = 1, .most = INT64_MAX,
+      .doc = "drawn at once; auto: as many as fill 8MiB, at least 4" },
+};
+
+static weir_status make_fixed_size(weir_device *device, weir_resource *upstream,
+                                   const void *options, weir_resource **out)
+{
+    (void)device;
+    const fixed_size_values *values = options;
+    weir_fixed_size_options in_force = WEIR_FIXED_SIZE_OPTIONS_INIT;
+    in_force.slab_blocks = (size_t)values->slab_blocks;
+    return weir_fixed_size_create(upstream, values->block_bytes, &in_force, out);
+}
+
+/* ---- binning ---- */
+
+typedef struct binning_values {
+    int32_t min_exponent;
+    int32_t max_exponent;
+} binning_values;
+
+static const binning_values binning_blank = { 0 };
+
+static const weir__spec_option binning_options[] = {
+    { .name = "min", .type = WEIR__SPEC_INTEGER,
+      WEIR__SPEC_FIELD(binning_values, min_exponent), .default_text = "8",
+      WEIR__SPEC_CHOICES("none", WEIR_BINNING_NO_RANGE),
+      .least = WEIR_BINNING_EXPONENT_MIN, .most = WEIR_BINNING_EXPONENT_MAX,
+      .doc = "the smallest bin is of 2^min bytes; none: only bins that are added" },
+    { .name = "max", .type = WEIR__SPEC_INTEGER,
+      WEIR__SPEC_FIELD(binning_values, max_exponent), .default_text = "22",
+      .least = WEIR_BINNING_EXPONENT_MIN, .most = WEIR_BINNING_EXPONENT_MAX,
+      .doc = "the largest of 2^max; each power of two between has one" },
+};
+
+static weir_status make_binning(weir_device *device, weir_resource *upstream,
+                                const void *options, weir_resource **out)
+{
+    (void)device;
+    const binning_values *values = options;
+    weir_binning_options in_force = WEIR_BINNING_OPTIONS_INIT;
+    in_force.min_exponent = (uint32_t)values->min_exponent;
+    in_force.max_exponent = (uint32_t)values->max_exponent;
+    return weir_binning_create(upstream, &in_force, out);
+}
+
+/* ---- arena ---- */
+
+typedef struct arena_values {
+    size_t superblock_bytes;
+    size_t limit_bytes;
+    int64_t arenas;
+} arena_values;
+
+static const arena_values arena_blank = { 0 };
+
+static const weir__spec_option arena_options[] = {
+    { .name = "superblock", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(arena_values, superblock_bytes), .default_text = "4MiB",
+      .least = WEIR_ARENA_SUPERBLOCK_MIN, .most = WEIR_ARENA_SUPERBLOCK_MAX,
+      .doc = "arenas grow by it; a request of more than a quarter goes to the global" },
+    { .name = "limit", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(arena_values, limit_bytes), .default_text = "unlimited",
+      WEIR__SPEC_CHOICES("unlimited", 0), .least = 1,
+      .doc = "the most to hold from upstream" },
+    { .name = "arenas", .type = WEIR__SPEC_INTEGER,
+      WEIR__SPEC_FIELD(arena_values, arenas), .default_text = "16", .least = 1,
+      .most = WEIR_ARENA_ARENAS_MAX, .doc = "so many streams do not meet" },
+};
+
+static weir_status make_arena(weir_device *device, weir_resource *upstream,
+                              const void *options, weir_resource **out)
+{
+    (void)device;
+    const arena_values *values = options;
+    weir_arena_options in_force = WEIR_ARENA_OPTIONS_INIT;
+    in_force.superblock_bytes = values->superblock_bytes;
+    in_force.limit_bytes = values->limit_bytes;
+    in_force.arenas = (size_t)values->arenas;
+    return weir_arena_create(upstream, &in_force, out);
 }
 
 /* ---- statistics, limiting ---- */
@@ -225,6 +385,72 @@ static weir_status make_limiting(weir_device *device, weir_resource *upstream,
     return weir_limiting_create(upstream, values->limit_bytes, out);
 }
 
+/* ---- aligned ---- */
+
+static const weir_aligned_options aligned_blank = WEIR_ALIGNED_OPTIONS_INIT;
+
+static const weir__spec_option aligned_options[] = {
+    { .name = "alignment", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(weir_aligned_options, alignment), .default_text = "256B",
+      .least = 1, .doc = "a power of two" },
+    { .name = "threshold", .type = WEIR__SPEC_SIZE,
+      WEIR__SPEC_FIELD(weir_aligned_options, threshold_bytes), .default_text = "none",
+      WEIR__SPEC_CHOICES("none", 0),
+      .doc = "of the least request that gets it; none: all do" },
+};
+
+static weir_status make_aligned(weir_device *device, weir_resource *upstream,
+                                const void *options, weir_resource **out)
+{
+    (void)device;
+    return weir_aligned_create(upstream, options, out);
+}
+
+/* ---- prefetch ---- */
+
+static const weir_prefetch_options prefetch_blank = WEIR_PREFETCH_OPTIONS_INIT;
+
+static const weir__spec_option prefetch_options[] = {
+    { .name = "location", .type = WEIR__SPEC_WORD,
+      WEIR__SPEC_FIELD(weir_prefetch_options, location), .default_text = "device",
+      WEIR__SPEC_CHOICES("device, host", WEIR_PREFETCH_TO_DEVICE,
+                         WEIR_PREFETCH_TO_HOST), .doc = "where blocks are moved to" },
+};
+
+static weir_status make_prefetch(weir_device *device, weir_resource *upstream,
+                                 const void *options, weir_resource **out)
+{
+    (void)device;
+    return weir_prefetch_create(upstream, options, out);
+}
+
+/* ---- fallback ---- */
+
+typedef struct fallback_values {
+    const char *alternate;
+} fallback_values;
+
+static const fallback_values fallback_blank = { NULL };
+
+static const weir__spec_option fallback_options[] = {
+    { .name = "alternate", .type = WEIR__SPEC_CHAIN,
+      WEIR__SPEC_FIELD(fallback_values, alternate),
+      .doc = "that is asked where the one behind the \"/\" has no room" },
+};
+
+static weir_status make_fallback(weir_device *device, weir_resource *upstream,
+                                 const void *options, weir_resource **out)
+{
+    const fallback_values *values = options;
+    weir_resource *alternate;
+    weir_status status = weir_resource_open(device, values->alternate, &alternate);
+    if (status != WEIR_OK)
+        return status;
+    status = weir_fallback_create(upstream, alternate, out);
+    weir_resource_unref(alternate);
+    return status;
+}
+
 /* ---- logging ---- */
 
 typedef struct logging_values {
@@ -254,13 +480,49 @@ static weir_status make_logging(weir_device *device, weir_resource *upstream,
     return weir_logging_create(upstream, values->file, &values->options, out);
 }
 
+/* ---- tracking ---- */
+
+typedef struct tracking_values {
+    bool report;
+    weir_tracking_options options;
+} tracking_values;
+
+static const tracking_values tracking_blank = { .options = WEIR_TRACKING_OPTIONS_INIT };
+
+static const weir__spec_option tracking_options[] = {
+    { .name = "frames", .type = WEIR__SPEC_INTEGER,
+      WEIR__SPEC_FIELD(tracking_values, options.frames), .default_text = "8",
+      .least = 1, .most = WEIR_TRACKING_FRAMES_MAX,
+      .doc = "kept of each call site" },
+    { .name = "freed", .type = WEIR__SPEC_INTEGER,
+      WEIR__SPEC_FIELD(tracking_values, options.freed_blocks), .default_text = "1024",
+      .least = 1, .most = WEIR_TRACKING_FREED_MAX,
+      .doc = "blocks remembered after they came back, to name double frees" },
+    { .name = "report", .type = WEIR__SPEC_BOOLEAN,
+      WEIR__SPEC_FIELD(tracking_values, report), .default_text = "false",
+      .doc = "what is out when the last reference goes, to standard error" },
+};
+
+static weir_status make_tracking(weir_device *device, weir_resource *upstream,
+                                 const void *values, weir_resource **out)
+{
+    const tracking_values *given = values;
+    weir_tracking_options options = given->options;
+    (void)device;
+    if (given->report)
+        options.on_leak = weir_tracking_line_to_stderr;
+    return weir_tracking_create(upstream, &options, out);
+}
+
 /* ---- the table: leaves first ---- */
 
 static const weir__spec_kind kinds[] = {
     { .name = "device", .is_leaf = true, .make = make_device,
       .purpose = "memory of the device, one device call each" },
     { .name = "system", .is_leaf = true, .make = make_system,
-      .purpose = "ordinary host memory, where the device can reach it" },
+      .purpose = "ordinary host memory, where the device can reach it",
+      .blank = &system_blank, .blank_bytes = sizeof system_blank,
+      .options = system_options, .option_count = COUNT(system_options) },
     { .name = "managed", .is_leaf = true, .make = make_managed,
       .purpose = "memory that moves between host and device",
       .blank = &managed_blank, .blank_bytes = sizeof managed_blank,
@@ -273,22 +535,66 @@ static const weir__spec_kind kinds[] = {
       .purpose = "memory of the driver's own pools, in stream order",
       .blank = &async_blank, .blank_bytes = sizeof async_blank,
       .options = async_options, .option_count = COUNT(async_options) },
+    { .name = "shareable", .is_leaf = true, .make = make_shareable,
+      .purpose = "memory that other processes can open, in objects of 2MiB",
+      .blank = &shareable_blank, .blank_bytes = sizeof shareable_blank,
+      .options = shareable_options, .option_count = COUNT(shareable_options) },
+    { .name = "growable", .is_leaf = true, .make = make_growable,
+      .purpose = "memory that grows in place, by mapping more to one range",
+      .blank = &growable_blank, .blank_bytes = sizeof growable_blank,
+      .options = growable_options, .option_count = COUNT(growable_options) },
     { .name = "callback", .is_leaf = true, .only_from = "weir_callback_create",
       .purpose = "memory from functions of the caller's" },
     { .name = "pool", .make = make_pool,
       .purpose = "reuses freed memory, stream by stream, before asking upstream",
       .blank = &pool_blank, .blank_bytes = sizeof pool_blank,
       .options = pool_options, .option_count = COUNT(pool_options) },
+    { .name = "fixed_size", .make = make_fixed_size,
+      .purpose = "blocks of one size, out of slabs; larger requests are refused",
+      .blank = &fixed_size_blank, .blank_bytes = sizeof fixed_size_blank,
+      .options = fixed_size_options, .option_count = COUNT(fixed_size_options) },
+    { .name = "binning", .make = make_binning,
+      .purpose = "bins of one size each for small blocks, upstream for larger ones",
+      .blank = &binning_blank, .blank_bytes = sizeof binning_blank,
+      .options = binning_options, .option_count = COUNT(binning_options) },
+    { .name = "arena", .make = make_arena,
+      .purpose = "a pool for each stream's small blocks over one for all that grows",
+      .blank = &arena_blank, .blank_bytes = sizeof arena_blank,
+      .options = arena_options, .option_count = COUNT(arena_options) },
     { .name = "limiting", .make = make_limiting,
       .purpose = "refuses to let more than a set number of bytes be out",
       .blank = &limiting_blank, .blank_bytes = sizeof limiting_blank,
       .options = limiting_options, .option_count = COUNT(limiting_options) },
+    { .name = "aligned", .make = make_aligned,
+      .purpose = "a least alignment, for all requests or for the large ones",
+      .blank = &aligned_blank, .blank_bytes = sizeof aligned_blank,
+      .options = aligned_options, .option_count = COUNT(aligned_options) },
+    { .name = "prefetch", .make = make_prefetch,
+      .purpose = "moves managed memory to where it is needed, before it is touched",
+      .blank = &prefetch_blank, .blank_bytes = sizeof prefetch_blank,
+      .options = prefetch_options, .option_count = COUNT(prefetch_options) },
+    { .name = "fallback", .make = make_fallback,
+      .purpose = "asks another resource where the first has no room",
+      .blank = &fallback_blank, .blank_bytes = sizeof fallback_blank,
+      .options = fallback_options, .option_count = COUNT(fallback_options) },
+    { .name = "failure_callback", .only_from = "weir_failure_callback_create",
+      .purpose = "asks a function of the program's for help, and tries again" },
     { .name = "logging", .make = make_logging,
       .purpose = "writes each call to a file, in the form of RMM's log and more",
       .blank = &logging_blank, .blank_bytes = sizeof logging_blank,
       .options = logging_options, .option_count = COUNT(logging_options) },
     { .name = "statistics", .make = make_statistics,
       .purpose = "counts what passes through" },
+    { .name = "tracking", .make = make_tracking,
+      .purpose = "knows what is out and who allocated it: leaks, double frees",
+      .blank = &tracking_blank, .blank_bytes = sizeof tracking_blank,
+      .options = tracking_options, .option_count = COUNT(tracking_options) },
+    { .name = "checking", .make = weir__spec_make_checking,
+      .purpose = "finds overruns, and writes to what was given back",
+      .blank = &weir__spec_checking_blank,
+      .blank_bytes = sizeof weir__spec_checking_blank,
+      .options = weir__spec_checking_options,
+      .option_count = WEIR__SPEC_CHECKING_OPTIONS },
 };
 
 const weir__spec_table weir__spec_table_own = { kinds, COUNT(kinds) };

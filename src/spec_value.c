@@ -282,6 +282,23 @@ static weir_status text_set(const weir__spec_reader *reader,
     return WEIR_OK;
 }
 
+/* A chain is read here, so that a slip in it is told before anything is made. */
+static weir_status chain_set(const weir__spec_reader *reader,
+                             const weir__spec_option *option, weir__spec_token token,
+                             weir__spec_values *out)
+{
+    weir_status status = text_set(reader, option, token, out);
+    if (status != WEIR_OK)
+        return status;
+    const char *text;
+    memcpy(&text, out->options + option->offset, sizeof text);
+    status = weir__spec_check(reader->table, text);
+    if (status != WEIR_OK)
+        status = weir__spec_refuse(reader, token.at, "%s is no resource: %s",
+                                   option->name, weir_last_error().message);
+    return status;
+}
+
 /* ---- any ---- */
 
 const char *weir__spec_type_name(weir__spec_type type)
@@ -293,6 +310,7 @@ const char *weir__spec_type_name(weir__spec_type type)
     case WEIR__SPEC_WORD: return "word";
     case WEIR__SPEC_WORDS: return "words";
     case WEIR__SPEC_TEXT: return "text";
+    case WEIR__SPEC_CHAIN: return "chain";
     }
     return "";
 }
@@ -304,6 +322,8 @@ weir_status weir__spec_value_set(const weir__spec_reader *reader,
     uint64_t value;
     if (option->type == WEIR__SPEC_TEXT)
         return text_set(reader, option, token, out);
+    if (option->type == WEIR__SPEC_CHAIN)
+        return chain_set(reader, option, token, out);
     if (token.quoted)
         return weir__spec_refuse(reader, token.at - 1,
                                  "%s is no text: leave the quotes out", option->name);

@@ -13,13 +13,6 @@
 #include "internal.h"
 #include "sync.h"
 
-typedef struct weir__error_record {
-    weir_status status;
-    int32_t native_code;
-    char message[400];
-    weir_out_of_memory report; /* struct_size 0: there was none yet */
-} weir__error_record;
-
 const char *weir_status_string(weir_status status)
 {
     switch (status) {
@@ -84,37 +77,19 @@ weir_error weir_last_error(void)
                          .message = bare == WEIR_OK ? "" : weir_status_string(bare) };
 }
 
-static weir_status fail(weir_status status, int32_t native_code, const char *format,
-                        va_list args)
+void weir__failed(weir_status status, int32_t native_code, const char *format, ...)
 {
     weir__error_record *record = record_of_thread();
     if (record == NULL) {
         weir__thread_self()->bare_status = (int32_t)status;
-        return status;
+        return;
     }
+    va_list args;
+    va_start(args, format);
     record->status = status;
     record->native_code = native_code;
     vsnprintf(record->message, sizeof record->message, format, args);
-    return status;
-}
-
-weir_status weir__fail(weir_status status, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    fail(status, 0, format, args);
     va_end(args);
-    return status;
-}
-
-weir_status weir__fail_native(weir_status status, int32_t native_code,
-                              const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    fail(status, native_code, format, args);
-    va_end(args);
-    return status;
 }
 
 weir_status weir__fail_memory(weir_status status, const weir_out_of_memory *report)
@@ -122,10 +97,11 @@ weir_status weir__fail_memory(weir_status status, const weir_out_of_memory *repo
     char limit[48] = "no limit";
     if (report->limit_bytes != SIZE_MAX)
         snprintf(limit, sizeof limit, "limit %zu", report->limit_bytes);
-    weir__fail(status,
-               "%s has no %zu bytes: %zu held (%s), %zu in use, largest free block %zu",
-               report->resource, report->requested_bytes, report->held_bytes, limit,
-               report->in_use_bytes, report->largest_free_bytes);
+    weir__failed(
+        status, 0,
+        "%s has no %zu bytes: %zu held (%s), %zu in use, largest free block %zu",
+        report->resource, report->requested_bytes, report->held_bytes, limit,
+        report->in_use_bytes, report->largest_free_bytes);
 
     weir__error_record *record = record_of_thread();
     if (record != NULL) {
@@ -148,6 +124,26 @@ weir_status weir_last_out_of_memory(weir_out_of_memory *out)
     return weir__fill_out(out, &record->report, sizeof record->report);
 }
 
+void weir__error_keep(weir__error_record *out)
+{
+    const weir__thread *thread = weir__thread_self();
+    if (thread->error != NULL)
+        *out = *thread->error;
+    else
+        *out = (weir__error_record){ .status = (weir_status)thread->bare_status };
+}
+
+void weir__error_put_back(const weir__error_record *kept)
+{
+    weir__error_record *record = record_of_thread();
+    if (record == NULL)
+        weir__thread_self()->bare_status = (int32_t)kept->status;
+    else if (kept->message[0] != '\0')
+        *record = *kept;
+    else
+        weir__failed(kept->status, 0, "%s", weir_status_string(kept->status));
+}
+
 /* ---- misuse ---- */
 
 static weir__mutex misuse_lock = WEIR__MUTEX_INIT(WEIR__RANK_REGISTRY); /* of both: */
@@ -165,7 +161,7 @@ void weir_set_misuse_handler(weir_misuse_handler handler, void *context)
 void weir__misuse(weir_misuse_kind kind, const void *ptr, size_t bytes,
                   const char *format, ...)
 {
-    char message[400];
+    char message[700];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);

@@ -1,35 +1,37 @@
 /* storage.c - see storage.h: records, holders, and the end. */
 #include "storage.h"
 
+#include "ipc.h"
 #include "pending.h"
-#include "resource_internal.h"
+#include "resource_parts.h"
 #include "storage_internal.h"
-
-#define AT_HOME   ((uint64_t)1 << 32)
-#define ALL_MASK  (AT_HOME - 1)
 
 /* ---- what the ledger is told: what who leaves has done is before the end ---- */
 
 static void tell_leave(weir_storage *self)
 {
-    const weir__device_ops *ops = self->device->ops;
-    if (ops->note_done != NULL)
-        ops->note_done(self->device->self, (uintptr_t)self, NULL);
+    weir__note_done(self->device, (uintptr_t)self, NULL);
 }
 
-static void tell_last(weir_storage *self)
+static WEIR_NOINLINE void tell_ledger_last(weir_storage *self)
 {
-    const weir__device_ops *ops = self->device->ops;
-    if (ops->note_learn != NULL)
-        ops->note_learn(self->device->self, (uintptr_t)self);
-    if (ops->note_forget != NULL)
-        ops->note_forget(self->device->self, (uintptr_t)self, false);
+    weir__note_learn(self->device, (uintptr_t)self);
+    weir__note_forget(self->device, (uintptr_t)self, false);
     weir__storage_tell_over(self);
+}
+
+static inline void tell_last(weir_storage *self)
+{
+    if (WEIR_UNLIKELY(atomic_load_explicit(&self->is_exported, memory_order_relaxed)))
+        weir__ipc_storage_ends(self);
+    if (WEIR_UNLIKELY(self->device->listens))
+        tell_ledger_last(self);
 }
 
 /* ---- records ---- */
 
-static weir_storage *storage_new(weir_device *device, weir__holder holder, size_t extra)
+static inline weir_storage *storage_new(weir_device *device, weir__holder holder,
+                                        size_t extra)
 {
     weir_storage *self = weir__host_alloc(sizeof *self + extra);
     if (self == NULL) {
@@ -37,10 +39,12 @@ static weir_storage *storage_new(weir_device *device, weir__holder holder, size_
         return NULL;
     }
     /* Field by field: as a whole it costs more, for the uses are the most of it. */
-    atomic_init(&self->holders, AT_HOME + 1);
+    atomic_init(&self->holders, WEIR__AT_HOME + 1);
     atomic_init(&self->records, 1);
     atomic_init(&self->is_unnamed, false);
+    atomic_init(&self->is_exported, false);
     self->is_block = self->read_only = self->ignores_stream = false;
+    self->keeps_device = false;
     self->kind = WEIR_MEMORY_DEVICE;
     self->device = device;
     self->resource = NULL;
@@ -57,16 +61,14 @@ static weir_storage *storage_new(weir_device *device, weir__holder holder, size_
     return self;
 }
 
-weir_memory_kind weir__memory_kind(weir_resource *mr)
+weir_memory_kind weir__memory_kind(const weir_resource *mr)
 {
-    weir_resource_properties it = { .struct_size = sizeof it };
-    if (weir_resource_get_properties(mr, &it) != WEIR_OK)
-        return WEIR_MEMORY_DEVICE;
-    if (it.managed)
+    const weir_resource_properties *it = &mr->properties;
+    if (it->managed)
         return WEIR_MEMORY_MANAGED;
-    if (it.pinned)
+    if (it->pinned)
         return WEIR_MEMORY_PINNED;
-    return it.host_accessible ? WEIR_MEMORY_HOST : WEIR_MEMORY_DEVICE;
+    return it->host_accessible ? WEIR_MEMORY_HOST : WEIR_MEMORY_DEVICE;
 }
 
 static void set_block(weir_storage *self, weir_resource *mr, void *ptr, size_t bytes,
@@ -98,7 +100,6 @@ weir_status weir__storage_of_foreign(weir_device *device, const weir_foreign *fo
     weir_storage *self = *out = storage_new(device, holder, extra);
     if (self == NULL)
         return WEIR_OUT_OF_HOST_MEMORY;
-    (void)weir_device_ref(device);
     self->kind = foreign->kind;
     self->read_only = foreign->read_only;
     self->ignores_stream = foreign->ignores_stream;
@@ -109,14 +110,24 @@ weir_status weir__storage_of_foreign(weir_device *device, const weir_foreign *fo
     return WEIR_OK;
 }
 
+void weir__storage_keep_device(weir_storage *self)
+{
+    (void)weir_device_ref(self->device);
+    self->keeps_device = true;
+}
+
 void weir__storage_keep_record(weir_storage *self)
 {
+    /* Relaxed: who makes a weak holder is one itself, and leaves later. */
+    atomic_fetch_or_explicit(&self->holders, WEIR__WEAKENED, memory_order_relaxed);
     atomic_fetch_add_explicit(&self->records, 1, memory_order_relaxed);
 }
 
+/* One that is the last finds that out without writing. */
 void weir__storage_drop_record(weir_storage *self)
 {
-    if (atomic_fetch_sub_explicit(&self->records, 1, memory_order_acq_rel) != 1)
+    if (atomic_load_explicit(&self->records, memory_order_acquire) != 1 &&
+        atomic_fetch_sub_explicit(&self->records, 1, memory_order_acq_rel) != 1)
         return;
     weir__mutex_destroy(&self->lock);
     weir__host_free(self);
@@ -129,24 +140,12 @@ bool weir__storage_is_bound(const weir_storage *self)
 
 /* ---- holders ---- */
 
-static uint64_t share_of(const weir_storage *self, weir__holder holder)
-{
-    return holder.life.clock == self->home ? AT_HOME + 1 : 1;
-}
-
-void weir__storage_hold(weir_storage *self, weir__holder holder)
-{
-    uint64_t before = atomic_fetch_add_explicit(&self->holders, share_of(self, holder),
-                                                memory_order_relaxed);
-    WEIR_CHECK((before & ALL_MASK) != 0, "only what is held can be held by one more");
-}
-
 bool weir__storage_hold_weak(weir_storage *self, weir__holder holder)
 {
     uint64_t now = atomic_load(&self->holders);
-    while ((now & ALL_MASK) != 0) {
+    while ((now & WEIR__HOLDERS_MASK) != 0) {
         if (atomic_compare_exchange_weak(&self->holders, &now,
-                                         now + share_of(self, holder)))
+                                         now + weir__storage_share(self, holder)))
             return true;
     }
     return false;
@@ -154,38 +153,89 @@ bool weir__storage_hold_weak(weir_storage *self, weir__holder holder)
 
 bool weir__storage_is_alone(const weir_storage *self)
 {
-    return (atomic_load_explicit(&self->holders, memory_order_acquire) & ALL_MASK) == 1;
+    uint64_t now = atomic_load_explicit(&self->holders, memory_order_acquire);
+    return (now & WEIR__HOLDERS_MASK) == 1;
 }
 
-/* A holder is one no more; whether it was the last. What is on its stream is noted,
- * unless it was the last, or somebody at home will leave later, and so with a later
- * mark. */
-static bool let_go(weir_storage *self, weir__holder holder)
+/* Whether one who holds is the only one who ever can: there are no others, and there
+ * was never a weak one that could become one. */
+static bool is_for_one(const weir_storage *self)
 {
-    uint64_t share = share_of(self, holder);
+    uint64_t now = atomic_load_explicit(&self->holders, memory_order_acquire);
+    WEIR_WINDOW();
+    return (now & (WEIR__HOLDERS_MASK | WEIR__WEAKENED)) == 1;
+}
+
+void weir__storage_set_out(weir_storage *self, weir__holder from)
+{
+    uint64_t home = weir__storage_share(self, from) - 1;
+    tell_leave(self);
+    uint64_t before = atomic_fetch_sub(&self->holders, home);
+    WEIR_ASSERT((before & WEIR__HOLDERS_MASK) != 0 && before >= home,
+                "it was at home");
+}
+
+void weir__storage_settle(weir_storage *self, weir__holder at)
+{
+    (void)atomic_fetch_add(&self->holders, weir__storage_share(self, at) - 1);
+}
+
+/* A holder is one no more, if it need note nothing: it is the last, or somebody at home
+ * will leave later, and so with a later mark. */
+static bool let_go_unnoted(weir_storage *self, const weir__holder *holder,
+                           bool *is_last)
+{
+    uint64_t share = weir__storage_share(self, *holder);
+    tell_leave(self);
     uint64_t now = atomic_load(&self->holders);
-    bool is_noted = false;
     for (;;) {
-        bool is_last = (now & ALL_MASK) == 1;
-        bool is_covered = share > 1 && now / AT_HOME > 1;
-        if (!is_last && !is_covered && !is_noted) {
-            weir__storage_note_holder(self, holder);
-            is_noted = true;
-        }
+        *is_last = (now & WEIR__HOLDERS_MASK) == 1;
+        if (!*is_last && (share == 1 || now / WEIR__AT_HOME == 1))
+            return false;
+        WEIR_ASSERT(now >= share, "who leaves was there, and at home");
+        if (atomic_compare_exchange_weak(&self->holders, &now, now - share))
+            return true;
+    }
+}
+
+/* The same for who has set out, and has noted what it had to. */
+static bool let_go_noted(weir_storage *self)
+{
+    uint64_t now = atomic_load(&self->holders);
+    for (;;) {
+        bool is_last = (now & WEIR__HOLDERS_MASK) == 1;
         if (!is_last)
             tell_leave(self);
-        if (atomic_compare_exchange_weak(&self->holders, &now, now - share))
+        if (atomic_compare_exchange_weak(&self->holders, &now, now - 1))
             return is_last;
     }
 }
 
-void weir__storage_change_holder(weir_storage *self, weir__holder from, weir__holder to)
+static WEIR_NOINLINE bool note_and_let_go(weir_storage *self,
+                                          const weir__holder *holder)
 {
-    if (from.life.clock == to.life.clock)
-        return;
-    weir__storage_hold(self, to);
-    tell_leave(self);
-    (void)atomic_fetch_sub(&self->holders, share_of(self, from));
+    weir__storage_set_out(self, *holder);
+    weir__storage_note_holder(self, *holder);
+    return let_go_noted(self);
+}
+
+/* Where others may be, or come. */
+static WEIR_NOINLINE bool let_go_among_others(weir_storage *self,
+                                              const weir__holder *holder)
+{
+    bool is_last;
+    if (let_go_unnoted(self, holder, &is_last))
+        return is_last;
+    return note_and_let_go(self, holder);
+}
+
+/* True: it was the last. */
+static bool let_go(weir_storage *self, const weir__holder *holder)
+{
+    if (!is_for_one(self))
+        return let_go_among_others(self, holder);
+    atomic_store_explicit(&self->holders, 0, memory_order_relaxed); /* unseen */
+    return true;
 }
 
 /* ---- the end ---- */
@@ -202,7 +252,7 @@ static void deallocate_after(weir_storage *self, const weir__mark *marks,
 
 static void end_foreign(weir_storage *self, weir_stream stream)
 {
-    weir_device *device = self->device;
+    weir_device *device = self->keeps_device ? self->device : NULL;
     if (self->deleter != NULL)
         self->deleter(self->context, self->ptr, self->bytes, stream);
     weir__storage_drop_record(self);
@@ -237,36 +287,37 @@ bool weir__storage_end(weir_storage *self, bool all_done)
     return true;
 }
 
-static bool is_there(const weir_storage *self, weir__holder holder)
+static bool is_there(const weir_storage *self, const weir__holder *holder)
 {
-    return holder.stream != WEIR__NO_STREAM &&
-           weir__order_lives(weir__storage_order(self), holder.stream, holder.life);
+    return holder->stream != WEIR__NO_STREAM &&
+           weir__order_lives(weir__storage_order(self), holder->stream, holder->life);
 }
 
 /* The block goes back on the last holder's stream, where that lives and is behind all
  * uses; else behind points. */
-static void deallocate(weir_storage *self, weir__holder holder)
+static void deallocate(weir_storage *self, const weir__holder *holder)
 {
     bool may_be_on_its_own = is_there(self, holder);
     if (may_be_on_its_own && self->use_count > 0)
-        weir__storage_drop_passed(self, holder.life.clock);
+        weir__storage_drop_passed(self, holder->life.clock);
     if (may_be_on_its_own && self->use_count == 0) {
-        (void)weir_deallocate(self->resource, holder.stream, self->ptr, self->bytes,
+        (void)weir_deallocate(self->resource, holder->stream, self->ptr, self->bytes,
                               self->alignment);
         return;
     }
     weir__mark marks[WEIR__STORAGE_USES + 1];
-    weir__storage_note_last(self, holder);
+    weir__storage_note_last(self, *holder);
     deallocate_after(self, marks, weir__storage_marks(self, 0, WEIR_WRITE, marks));
 }
 
 /* Lets a stream wait for all uses, the last holder's own where it still lives, else the
  * legacy one; false: it cannot. */
-static bool wait_for_uses(weir_storage *self, weir__holder holder, weir_stream *out)
+static bool wait_for_uses(weir_storage *self, const weir__holder *holder,
+                          weir_stream *out)
 {
     weir__order *order = weir__storage_order(self);
-    uint64_t t = holder.life.clock;
-    *out = holder.stream;
+    uint64_t t = holder->life.clock;
+    *out = holder->stream;
     if (!is_there(self, holder)) {
         *out = NULL;
         t = weir__order_legacy(order);
@@ -276,17 +327,11 @@ static bool wait_for_uses(weir_storage *self, weir__holder holder, weir_stream *
     return weir__storage_wait_marks(self, t, *out, marks, count) == WEIR_OK;
 }
 
-static void end_foreign_on(weir_storage *self, weir__holder holder)
+/* Where it is not just the last holder's stream that the deleter has to be behind. */
+static WEIR_NOINLINE void end_foreign_behind_uses(weir_storage *self,
+                                                  const weir__holder *holder)
 {
-    if (self->deleter == NULL) {
-        end_foreign(self, NULL);
-        return;
-    }
-    if (!self->ignores_stream && self->use_count == 0 && is_there(self, holder)) {
-        end_foreign(self, holder.stream);
-        return;
-    }
-    weir__storage_note_last(self, holder);
+    weir__storage_note_last(self, *holder);
     weir_stream stream;
     if (!self->ignores_stream && wait_for_uses(self, holder, &stream)) {
         end_foreign(self, stream);
@@ -300,7 +345,17 @@ static void end_foreign_on(weir_storage *self, weir__holder holder)
         weir__pending_defer(self);
 }
 
-static void end_on(weir_storage *self, weir__holder holder)
+static void end_foreign_on(weir_storage *self, const weir__holder *holder)
+{
+    if (self->deleter == NULL)
+        end_foreign(self, NULL);
+    else if (!self->ignores_stream && self->use_count == 0 && is_there(self, holder))
+        end_foreign(self, holder->stream);
+    else
+        end_foreign_behind_uses(self, holder);
+}
+
+static void end_on(weir_storage *self, const weir__holder *holder)
 {
     if (atomic_load(&self->is_unnamed)) {
         weir__pending_to_limbo(self); /* behind all work there is by then */
@@ -312,7 +367,7 @@ static void end_on(weir_storage *self, weir__holder holder)
     }
 }
 
-void weir__storage_leave(weir_storage *self, weir__holder holder)
+void weir__storage_leave(weir_storage *self, const weir__holder *holder)
 {
     if (weir__is_forked() || !let_go(self, holder))
         return;
@@ -320,10 +375,17 @@ void weir__storage_leave(weir_storage *self, weir__holder holder)
     end_on(self, holder);
 }
 
+void weir__storage_leave_idle(weir_storage *self, weir__holder holder)
+{
+    if (holder.life.clock != self->home)
+        holder.stream = WEIR__NO_STREAM;
+    weir__storage_leave(self, &holder);
+}
+
 void weir__storage_leave_unnamed(weir_storage *self)
 {
-    atomic_store(&self->is_unnamed, true);
-    weir__storage_leave(self, WEIR__HOLDER_NONE);
+    weir__storage_note_unnamed(self);
+    weir__storage_leave(self, &WEIR__HOLDER_NONE);
 }
 
 /* ---- the only holder ---- */
@@ -331,7 +393,7 @@ void weir__storage_leave_unnamed(weir_storage *self)
 bool weir__storage_claim(weir_storage *self, uint64_t *was)
 {
     uint64_t now = atomic_load(&self->holders);
-    while ((now & ALL_MASK) == 1) {
+    while ((now & WEIR__HOLDERS_MASK) == 1) {
         if (atomic_compare_exchange_weak(&self->holders, &now, 0)) {
             *was = now;
             return true;
@@ -348,7 +410,7 @@ void weir__storage_unclaim(weir_storage *self, uint64_t was)
 void weir__storage_end_claimed(weir_storage *self, weir__holder holder)
 {
     tell_last(self);
-    end_on(self, holder);
+    end_on(self, &holder);
 }
 
 void weir__storage_replace(weir_storage *self, weir_resource *mr, void *ptr,
@@ -356,16 +418,16 @@ void weir__storage_replace(weir_storage *self, weir_resource *mr, void *ptr,
 {
     WEIR_CHECK(self->is_block && !weir__storage_is_bound(self), "nobody looks on");
     tell_last(self);
-    deallocate(self, holder);
+    deallocate(self, &holder);
     set_block(self, mr, ptr, bytes, alignment);
     self->home = holder.life.clock;
     self->use_count = 0;
-    atomic_store(&self->holders, AT_HOME + 1);
+    atomic_store(&self->holders, WEIR__AT_HOME + 1);
 }
 
 void weir__storage_forget(weir_storage *self)
 {
-    weir_device *device = self->is_block ? NULL : self->device;
+    weir_device *device = self->keeps_device ? self->device : NULL;
     tell_last(self);
     weir__storage_drop_record(self);
     weir_device_unref(device);

@@ -4,9 +4,10 @@
  *
  * A holder (a buffer, an exported tensor) has a stream, and counts as a use of that up
  * to when it leaves: so as long as a holder is at `home`, the clock of the first, no
- * other at home has anything to note. What is noted is a mark for reading and one for
- * writing of each stream; there is room for a few. Of more streams one waits for
- * another, and then its mark is good for both. */
+ * other at home has anything to note. The last one sets out from home before it takes
+ * its mark, for others may come meanwhile, and go with a later one. What is noted is a
+ * mark for reading and one for writing of each stream; there is room for a few. Of more
+ * streams one waits for another, and then its mark is good for both. */
 #ifndef WEIR_STORAGE_H
 #define WEIR_STORAGE_H
 
@@ -27,15 +28,19 @@ typedef struct weir__use {
 } weir__use;
 
 struct weir_storage {
-    _Atomic uint64_t holders;  /* low half: all of them; high half: those at home */
+    _Atomic uint64_t holders;  /* low half: all of them, and a bit for there having been
+                                  weak ones; high half: those at home */
     _Atomic uint32_t records;  /* who needs this record: weak holders, and all others
                                   together one */
     atomic_bool is_unnamed;    /* used by work that nobody can name */
+    atomic_bool is_exported;   /* there are tickets for it (weir/ipc.h), or were */
     bool is_block;             /* a resource's */
     bool read_only;
     bool ignores_stream;       /* the deleter does */
     weir_memory_kind kind;
-    weir_device *device;       /* counted for foreign memory; a block keeps its own */
+    bool keeps_device;         /* counts it; else a block does, or what the deleter
+                                  ends */
+    weir_device *device;
     weir_resource *resource;   /* of a block, which keeps it */
     void *ptr;
     size_t bytes;
@@ -45,7 +50,7 @@ struct weir_storage {
     uint64_t home;             /* a clock */
     weir__mutex lock;          /* guards the uses */
     _Atomic uint32_t use_count; /* also read without the lock */
-    _Atomic uint32_t notes;     /* how often one was noted; likewise */
+    _Atomic uint32_t notes;     /* how often one was noted, or left unnamed; likewise */
     weir__use uses[WEIR__STORAGE_USES + 1]; /* one more for the last holder's stream */
     struct weir_storage *next; /* of those that wait for their end */
     uint64_t aside;            /* in limbo: set aside with this number */
@@ -54,37 +59,70 @@ struct weir_storage {
 /* One holder's stream. Without one (WEIR__HOLDER_NONE) it has nothing on any stream
  * when it leaves. */
 typedef struct weir__holder {
+    weir__life life; /* first: as a buffer keeps it, 16 bytes at once */
     weir_stream stream;
-    weir__life life;
 } weir__holder;
 
-#define WEIR__HOLDER_NONE ((weir__holder){ WEIR__NO_STREAM, { 0, 0 } })
+#define WEIR__HOLDER_NONE ((weir__holder){ { 0, 0 }, WEIR__NO_STREAM })
+
+/* Whether `stream` is a holder's, known to be the same still. */
+static inline bool weir__holder_is_on(weir__order *order, const weir__holder *holder,
+                                      weir_stream stream)
+{
+    return (stream == holder->stream ||
+            weir__stream_of(stream) == weir__stream_of(holder->stream)) &&
+           holder->life.changes != 0 &&
+           weir__order_lives(order, holder->stream, holder->life);
+}
 
 /* Of what kind the blocks of `mr` are. */
-weir_memory_kind weir__memory_kind(weir_resource *mr);
+weir_memory_kind weir__memory_kind(const weir_resource *mr);
 
 /* Storage with one holder, for a block that `mr` has out. */
 weir_status weir__storage_of_block(weir_resource *mr, void *ptr, size_t bytes,
                                    size_t alignment, weir__holder holder,
                                    weir_storage **out);
 /* The same for foreign memory, with `extra` bytes behind the record (see
- * weir__storage_extra) in the same host allocation. */
+ * weir__storage_extra) in the same host allocation. If nothing that its deleter ends
+ * keeps the device open, the storage has to. */
 weir_status weir__storage_of_foreign(weir_device *device, const weir_foreign *foreign,
                                      weir__holder holder, size_t extra,
                                      weir_storage **out);
+void weir__storage_keep_device(weir_storage *self);
 static inline void *weir__storage_extra(weir_storage *self)
 {
     return self + 1;
 }
 
+/* In `holders`. */
+#define WEIR__AT_HOME      ((uint64_t)1 << 32)
+#define WEIR__WEAKENED     ((uint64_t)1 << 31)
+#define WEIR__HOLDERS_MASK (WEIR__WEAKENED - 1)
+static inline uint64_t weir__storage_share(const weir_storage *self,
+                                           weir__holder holder)
+{
+    return holder.life.clock == self->home ? WEIR__AT_HOME + 1 : 1;
+}
+
 /* One more holder, of which one is there already; or none: then false. */
-void weir__storage_hold(weir_storage *self, weir__holder holder);
+static inline void weir__storage_hold(weir_storage *self, weir__holder holder)
+{
+    uint64_t share = weir__storage_share(self, holder);
+    uint64_t before =
+        atomic_fetch_add_explicit(&self->holders, share, memory_order_relaxed);
+    WEIR_CHECK((before & WEIR__HOLDERS_MASK) != 0,
+               "only what is held can be held by one more");
+}
 bool weir__storage_hold_weak(weir_storage *self, weir__holder holder);
 bool weir__storage_is_alone(const weir_storage *self);
 
 /* A holder leaves: the last gives the bytes back. Cannot fail, and asks for no host
- * memory. To be called without locks. */
-void weir__storage_leave(weir_storage *self, weir__holder holder);
+ * memory. To be called without locks. *holder is read to the end: it must not lie in
+ * what ends with the bytes. */
+void weir__storage_leave(weir_storage *self, const weir__holder *holder);
+/* The same for a holder with nothing of its own on its stream. Others at home may have
+ * left that to it. */
+void weir__storage_leave_idle(weir_storage *self, weir__holder holder);
 /* The same for a holder without a stream, whose work is on some that it cannot name.
  * Makes no device call. */
 void weir__storage_leave_unnamed(weir_storage *self);
@@ -103,7 +141,8 @@ void weir__storage_replace(weir_storage *self, weir_resource *mr, void *ptr,
 /* The bytes are no concern of the storage's any more. */
 void weir__storage_forget(weir_storage *self);
 
-/* The record is needed by one more, or by one less. */
+/* The record is needed by one more, a weak holder that a holder makes; or by one
+ * less. */
 void weir__storage_keep_record(weir_storage *self);
 void weir__storage_drop_record(weir_storage *self);
 /* Whether it may not be used for other bytes: a weak holder needs it, or limbo will. */
@@ -113,10 +152,18 @@ bool weir__storage_is_bound(const weir_storage *self);
  * no room, `heir` waits for it, and is noted. */
 weir_status weir__storage_note(weir_storage *self, weir__holder holder,
                                weir_stream heir);
-/* The holder is `to` from now on: `from` is noted, or the stream of `to` behind it. */
-void weir__storage_change_holder(weir_storage *self, weir__holder from,
-                                 weir__holder to);
+/* A holder leaves its stream for another one: first it sets out, then what is on the
+ * old stream is noted, or waited for by the new one, and last it settles there, or, if
+ * that failed, where it was. In between it may claim the storage, but not leave it. */
+void weir__storage_set_out(weir_storage *self, weir__holder from);
+void weir__storage_settle(weir_storage *self, weir__holder at);
 
+/* What has been put on some stream by now uses the bytes, and nobody can name it. */
+static inline void weir__storage_note_unnamed(weir_storage *self)
+{
+    atomic_store(&self->is_unnamed, true);
+    self->notes++;
+}
 /* See weir_buffer_use. */
 weir_status weir__storage_use(weir_storage *self, weir_stream stream,
                               weir_access access);
@@ -130,8 +177,16 @@ weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
                                    weir_access access);
 /* See weir_buffer_wait. For a stream that is `holder`'s nothing is asked of the order
  * where nothing is noted. */
-weir_status weir__storage_wait(weir_storage *self, weir__holder holder,
-                               weir_stream stream, weir_access access);
+weir_status weir__storage_wait_for_others(weir_storage *self, weir__holder holder,
+                                          weir_stream stream, weir_access access);
+static inline weir_status weir__storage_wait(weir_storage *self, weir__holder holder,
+                                             weir_stream stream, weir_access access)
+{
+    if (self->use_count == 0 &&
+        weir__holder_is_on(self->device->order, &holder, stream))
+        return WEIR_OK;
+    return weir__storage_wait_for_others(self, holder, stream, access);
+}
 weir_status weir__storage_wait_sync(weir_storage *self, weir__holder holder,
                                     weir_access access);
 

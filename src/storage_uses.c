@@ -11,24 +11,18 @@ static uintptr_t key_of(const weir_storage *self)
 
 static void tell_dropped(weir_storage *self)
 {
-    const weir__device_ops *ops = self->device->ops;
-    if (ops->note_done != NULL)
-        ops->note_done(self->device->self, key_of(self), NULL);
+    weir__note_done(self->device, key_of(self), NULL);
 }
 
 static void tell_looked(weir_storage *self)
 {
-    const weir__device_ops *ops = self->device->ops;
-    if (ops->note_learn != NULL)
-        ops->note_learn(self->device->self, key_of(self));
+    weir__note_learn(self->device, key_of(self));
 }
 
 void weir__storage_tell_over(weir_storage *self)
 {
-    const weir__device_ops *ops = self->device->ops;
     tell_looked(self);
-    if (ops->note_forget != NULL)
-        ops->note_forget(self->device->self, key_of(self), false);
+    weir__note_forget(self->device, key_of(self), false);
 }
 
 /* ---- uses ---- */
@@ -181,7 +175,7 @@ void weir__storage_use_surely(weir_storage *self, weir_stream stream,
                               weir_access access)
 {
     if (weir__storage_use(self, stream, access) != WEIR_OK)
-        atomic_store(&self->is_unnamed, true);
+        weir__storage_note_unnamed(self);
 }
 
 /* Of a stream that is unknown to Weir, and has been idle, the clock may have gone, and
@@ -211,7 +205,7 @@ weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
         if (mark.clock == WEIR__CLOCK_ASIDE ||
             !weir__order_lives(order, user.stream, user.life) ||
             weir__order_wait(order, mark.clock, user.stream, it.full) != WEIR_OK) {
-            atomic_store(&self->is_unnamed, true);
+            weir__storage_note_unnamed(self);
             return mark;
         }
     }
@@ -308,15 +302,10 @@ weir_status weir__storage_wait_marks(weir_storage *self, uint64_t t, weir_stream
     return WEIR_OK;
 }
 
-weir_status weir__storage_wait(weir_storage *self, weir__holder holder,
-                               weir_stream stream, weir_access access)
+weir_status weir__storage_wait_for_others(weir_storage *self, weir__holder holder,
+                                          weir_stream stream, weir_access access)
 {
     weir__order *order = weir__storage_order(self);
-    bool is_own = weir__stream_of(stream) == weir__stream_of(holder.stream) &&
-                  holder.life.changes != 0 &&
-                  weir__order_lives(order, holder.stream, holder.life);
-    if (is_own && self->use_count == 0)
-        return WEIR_OK;
     uint64_t t;
     weir_status status = weir__order_clock(order, stream, &t);
     if (status != WEIR_OK)

@@ -22,16 +22,6 @@
 #include "internal.h"
 #include "order_internal.h"
 
-/* ---- the ledger's ears ---- */
-
-/* Clock 0 stands for all that were dropped. */
-static void note_learn(weir__order *order, uint64_t clock)
-{
-    const weir_device *device = order->device;
-    if (device->ops->note_learn != NULL)
-        device->ops->note_learn(device->self, clock);
-}
-
 /* ---- what is known: no device call, under the lock ---- */
 
 /* The clock of `mark`, null if it was dropped; follows a released capture to the stream
@@ -61,14 +51,14 @@ static bool rule_applies(const weir__clock *t, const weir__clock *s)
 static bool may_take(weir__order *order, weir__clock *t, weir__mark mark)
 {
     if (mark.clock == 0) {
-        note_learn(order, 0);
+        weir__note_learn(order->device, 0);
         return true;
     }
     if (t != NULL && mark.clock == t->id)
         return true;
     weir__clock *s = mark_resolve(order, &mark);
     if (s == NULL) {
-        note_learn(order, 0);
+        weir__note_learn(order->device, 0);
         return true;
     }
     if (clock_is_captured(s))
@@ -76,7 +66,7 @@ static bool may_take(weir__order *order, weir__clock *t, weir__mark mark)
     if (t != NULL && t->id == s->id)
         return true;
     if (mark.number <= s->done) {
-        note_learn(order, s->id);
+        weir__note_learn(order->device, s->id);
         return true;
     }
     if (t == NULL || clock_is_captured(t))
@@ -290,11 +280,12 @@ static weir_status meet_stream(weir__order *order, weir_stream stream, uint64_t 
     return WEIR_OK;
 }
 
-static uint64_t id_of_met(weir__order *order, weir_stream stream)
+static uint64_t id_of_met(weir__order *order, weir_stream stream, bool *is_stocked)
 {
     weir__mutex_lock(&order->lock);
     const weir__clock *clock = weir__find_stream(order, stream);
     uint64_t id = clock != NULL ? id_in_capture(clock) : 0;
+    *is_stocked = weir__clocks_are_stocked(order);
     weir__mutex_unlock(&order->lock);
     return id;
 }
@@ -302,20 +293,23 @@ static uint64_t id_of_met(weir__order *order, weir_stream stream)
 /* As weir__order_clock, without allocating; *out is 0 where that would be needed. */
 static weir_status clock_of(weir__order *order, weir_stream stream, uint64_t *out)
 {
+    bool is_stocked;
     stream = weir__stream_of(stream);
-    *out = id_of_met(order, stream);
+    *out = id_of_met(order, stream, &is_stocked);
     return *out != 0 ? WEIR_OK : meet_stream(order, stream, out);
 }
 
 weir_status weir__order_clock(weir__order *order, weir_stream stream, uint64_t *out)
 {
+    bool is_stocked;
     stream = weir__stream_of(stream);
-    *out = 0;
-    weir_status status = weir__clocks_stock(order);
-    if (status == WEIR_OK)
-        *out = id_of_met(order, stream);
-    if (status == WEIR_OK && *out == 0)
-        status = weir__order_stock(order);
+    *out = id_of_met(order, stream, &is_stocked);
+    if (is_stocked && *out != 0)
+        return WEIR_OK;
+    weir_status status = *out != 0 ? weir__clocks_stock(order)
+                                   : weir__order_stock(order);
+    if (status != WEIR_OK)
+        *out = 0;
     if (status != WEIR_OK || *out != 0)
         return status;
     while (*out == 0) { /* as long as other threads take the spare clock in between */
@@ -368,9 +362,7 @@ void weir__publish_done(weir__order *order, uint64_t id, uint64_t number,
     weir__clock *clock = weir__clock_find(order, id);
     if (clock == NULL || number <= clock->done)
         return;
-    const weir_device *device = order->device;
-    if (device->ops->note_done != NULL)
-        device->ops->note_done(device->self, id, event);
+    weir__note_done(order->device, id, event);
     weir__clock_done(order, clock, number);
 }
 
@@ -410,7 +402,7 @@ static weir_status cover_hold(weir__order *order, weir__mark mark, weir__cover *
     for (;;) {
         weir__clock *s = weir__clock_find(order, mark.clock);
         if (s == NULL || mark.number <= s->done) {
-            note_learn(order, s == NULL ? 0 : s->id);
+            weir__note_learn(order->device, s == NULL ? 0 : s->id);
             return WEIR_OK;
         }
         clock_reach(s, mark.number);

@@ -12,6 +12,7 @@
 #ifndef WEIR_STREAM_ORDER_H
 #define WEIR_STREAM_ORDER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -63,7 +64,8 @@ weir__mark weir__order_capture_mark(weir__order *order, uint64_t birth, bool is_
 
 /* The same as a free mark without close: a mark of `clock`, which the caller got from
  * weir__order_clock in this call; of none (0), an aside one. Makes no device call. For
- * what needs no event of its own (fresh memory, the result of a merge). */
+ * what needs no event of its own (fresh memory of a stream that can be asked for one
+ * later, the result of a merge). */
 weir__mark weir__order_mark_here(weir__order *order, uint64_t clock);
 
 /* After mark_here, for memory that then becomes free: records the event that a mark
@@ -229,7 +231,15 @@ weir_status weir__order_life(weir__order *order, weir_stream stream, weir__life 
 
 /* Whether `stream` is in that life still, and in no capture; a thread's own, whether it
  * is the calling thread's. Without a lock where no stream has changed since. */
-bool weir__order_lives(weir__order *order, weir_stream stream, weir__life life);
+bool weir__order_lives_still(weir__order *order, weir_stream stream, weir__life life);
+static inline bool weir__order_lives(weir__order *order, weir_stream stream,
+                                     weir__life life)
+{
+    /* An order begins with the number of its changes. */
+    const _Atomic uint64_t *changes = (const void *)order;
+    return life.changes == 0 || life.changes == atomic_load(changes) ||
+           weir__order_lives_still(order, stream, life);
+}
 
 /* A mark behind all that was put on `stream` in that life: the last one, if that has
  * ended. Makes a device call for an unknown stream only, and for a thread's own; of

@@ -1,14 +1,17 @@
 /* sync.c - locks and conditions that a stepped run sees.
  *
- * Outside of such a run they are the system's own. Inside, a thread that finds a lock
- * taken by another thread of the run passes its turn on and is woken by the unlock;
- * nobody who has the turn blocks in the system, but for a short while on what a thread
- * outside of the run holds. */
+ * Outside of such a run they are the system's own, but that who finds a lock taken
+ * looks some times more before it sleeps. Inside, a thread that finds a lock taken by
+ * another thread of the run passes its turn on and is woken by the unlock; nobody who
+ * has the turn blocks in the system, but for a short while on what a thread outside of
+ * the run holds. */
 #include "sync.h"
+
+#include <time.h>
 
 #include "internal.h"
 
-/* ---- ranks, checked in test builds ---- */
+/* ---- ranks, checked in test builds; and what these count ---- */
 
 #ifdef WEIR_TESTING
 #define HELD_MAX 16
@@ -50,6 +53,29 @@ static void rank_drop(weir__rank rank)
     for (; i <= held.count; i++)
         held.ranks[i - 1] = held.ranks[i];
 }
+
+static _Thread_local weir__watch *watch;
+
+void weir__mutex_watch(weir__watch *by)
+{
+    watch = by;
+}
+
+static void note_look(void)
+{
+    if (watch != NULL) {
+        watch->looks++;
+        watch->tell(watch);
+    }
+}
+
+static void note_sleep(void)
+{
+    if (watch != NULL) {
+        watch->sleeps++;
+        watch->tell(watch);
+    }
+}
 #else
 static void rank_push(weir__rank rank)
 {
@@ -59,6 +85,14 @@ static void rank_push(weir__rank rank)
 static void rank_drop(weir__rank rank)
 {
     (void)rank;
+}
+
+static void note_look(void)
+{
+}
+
+static void note_sleep(void)
+{
 }
 #endif
 
@@ -75,14 +109,6 @@ static void owner_set(weir__mutex *mutex, uint64_t number)
     __atomic_store_n(&mutex->owner, number, __ATOMIC_RELAXED);
 }
 
-void weir__mutex_init(weir__mutex *mutex, weir__rank rank)
-{
-    int failed = pthread_mutex_init(&mutex->os, NULL);
-    WEIR_CHECK(!failed, "the system has no mutex");
-    mutex->rank = rank;
-    owner_set(mutex, 0);
-}
-
 void weir__mutex_destroy(weir__mutex *mutex)
 {
     WEIR_CHECK(owner_get(mutex) == 0, "a mutex is destroyed while it is taken");
@@ -92,6 +118,30 @@ void weir__mutex_destroy(weir__mutex *mutex)
 bool weir__mutex_is_mine(weir__mutex *mutex)
 {
     return owner_get(mutex) == weir__thread_self()->number;
+}
+
+static inline void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Most locks are held for less time than it takes to fall asleep and be woken, so who
+ * finds one taken looks again for a few microseconds before it sleeps. It reads, and
+ * tries only where that may succeed: its holder needs the line to give it back. */
+static WEIR_NOINLINE void lock_taken(weir__mutex *mutex)
+{
+    for (uint32_t look = 0; look < WEIR__LOOKS; look++) {
+        pause_briefly();
+        note_look();
+        if (owner_get(mutex) == 0 && pthread_mutex_trylock(&mutex->os) == 0)
+            return;
+    }
+    note_sleep();
+    pthread_mutex_lock(&mutex->os);
 }
 
 static void lock_by_turns(weir__mutex *mutex)
@@ -113,8 +163,8 @@ void weir__mutex_lock(weir__mutex *mutex)
     rank_push(mutex->rank);
     if (self->baton != NULL)
         lock_by_turns(mutex);
-    else
-        pthread_mutex_lock(&mutex->os);
+    else if (WEIR_UNLIKELY(pthread_mutex_trylock(&mutex->os) != 0))
+        lock_taken(mutex);
     owner_set(mutex, self->number);
 }
 
@@ -172,6 +222,21 @@ void weir__cond_wait(weir__cond *cond, weir__mutex *mutex)
         wait_by_turns(cond, mutex);
     else
         wait_in_system(cond, mutex);
+}
+
+void weir__cond_wait_briefly(weir__cond *cond, weir__mutex *mutex)
+{
+    WEIR_ASSERT(weir__mutex_is_mine(mutex), "a wait without the lock");
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    owner_set(mutex, 0);
+    (void)pthread_cond_clockwait(&cond->os, &mutex->os, CLOCK_MONOTONIC, &until);
+    owner_set(mutex, weir__thread_self()->number);
 }
 
 void weir__cond_broadcast(weir__cond *cond)

@@ -7,8 +7,8 @@
  * Ranks, lowest is taken first; a thread never takes a lock of a rank that it holds
  * or has passed (checked in test builds), but for rank miss: a resource's upstream is
  * asked with the resource's own held.
- *     registry < current < listeners < miss < seats < resource < order < devices <
- *     device < leaves
+ *     registry < current < pages < ipc < listeners < miss < seats < resource < order <
+ *     devices < device < leaves
  * A leaf lock is held for a few lines that take no other but later leaves: it is no
  * place to lose the turn, and nobody who has the turn ever finds one taken. */
 #ifndef WEIR_SYNC_H
@@ -37,6 +37,7 @@ typedef enum weir__rank {
     WEIR__RANK_REGISTRY = 1, /* the list of open devices */
     WEIR__RANK_CURRENT,      /* a device's current resource */
     WEIR__RANK_PAGES,        /* the host's pages that buffers have registered */
+    WEIR__RANK_IPC,          /* exports, imports, and who has them open */
     WEIR__RANK_LISTENERS,    /* who is told of the ends of streams, and is told */
     WEIR__RANK_MISS,         /* one at a time may look beyond a resource's own memory */
     WEIR__RANK_SEATS,        /* a pool's threads and their caches */
@@ -49,7 +50,10 @@ typedef enum weir__rank {
     WEIR__RANK_LEDGER,       /* the ledger */
     WEIR__RANK_FINDINGS,     /* what a device was told by the ledger */
     WEIR__RANK_STORAGE,      /* the uses of a storage that were noted */
-    WEIR__RANK_PENDING       /* the storages of a device that wait for their end */
+    WEIR__RANK_PENDING,      /* the storages of a device that wait for their end */
+    WEIR__RANK_MAPPINGS,     /* what a CUDA device has mapped that others can open */
+    WEIR__RANK_SPARES,       /* what emulated devices had mapped that are closed */
+    WEIR__RANK_GROWABLE      /* the pages of a growable resource */
 } weir__rank;
 
 typedef struct WEIR_CAPABILITY weir__mutex {
@@ -61,14 +65,29 @@ typedef struct WEIR_CAPABILITY weir__mutex {
 /* For one with static storage. */
 #define WEIR__MUTEX_INIT(rank) { PTHREAD_MUTEX_INITIALIZER, rank, 0 }
 
-void weir__mutex_init(weir__mutex *mutex, weir__rank rank);
+static inline void weir__mutex_init(weir__mutex *mutex, weir__rank rank)
+{
+    *mutex = (weir__mutex)WEIR__MUTEX_INIT(rank);
+}
 void weir__mutex_destroy(weir__mutex *mutex);
 void weir__mutex_lock(weir__mutex *mutex) WEIR_ACQUIRE(mutex);
 void weir__mutex_unlock(weir__mutex *mutex) WEIR_RELEASE(mutex);
 bool weir__mutex_is_mine(weir__mutex *mutex);
 
+/* So often a thread that finds a lock taken looks again before it sleeps; not in a
+ * stepped run. */
+#define WEIR__LOOKS 100u
+
 #ifdef WEIR_TESTING
 uint64_t weir__mutex_count(void); /* how many the calling thread has ever taken */
+
+/* Told when the calling thread finds locks taken; null: nobody is. */
+typedef struct weir__watch {
+    void (*tell)(struct weir__watch *self); /* before each look, and each sleep */
+    uint32_t looks;
+    uint32_t sleeps; /* how often the waiting was left to the system */
+} weir__watch;
+void weir__mutex_watch(weir__watch *by);
 #endif
 
 /* A condition to wait for under a mutex, always the same one. A wait may end without
@@ -78,9 +97,15 @@ typedef struct weir__cond {
     uint64_t generation; /* how often it was broadcast; guarded by the mutex */
 } weir__cond;
 
+/* For one with static storage. */
+#define WEIR__COND_INIT { PTHREAD_COND_INITIALIZER, 0 }
+
 void weir__cond_init(weir__cond *cond);
 void weir__cond_destroy(weir__cond *cond);
 void weir__cond_wait(weir__cond *cond, weir__mutex *mutex) WEIR_REQUIRES(mutex);
+/* The same for a millisecond at most; in a stepped run the turn is kept. */
+void weir__cond_wait_briefly(weir__cond *cond, weir__mutex *mutex)
+    WEIR_REQUIRES(mutex);
 void weir__cond_broadcast(weir__cond *cond);
 
 /* ---- the baton ---- */
@@ -88,6 +113,14 @@ void weir__cond_broadcast(weir__cond *cond);
 /* A place where a thread of a stepped run may lose its turn; elsewhere nothing. Public
  * calls, device calls and weir__mutex_lock come here. */
 void weir__yield(void);
+
+/* Where another thread may come in between what one reads and what it does about that:
+ * in test builds a stepped run may do so, too. Without locks. */
+#ifdef WEIR_TESTING
+#define WEIR_WINDOW() weir__yield()
+#else
+#define WEIR_WINDOW() ((void)0)
+#endif
 
 /* Decides among n >= 2 possibilities. */
 typedef uint32_t (*weir__chooser)(void *context, uint32_t n);

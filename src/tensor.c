@@ -1,8 +1,6 @@
 /* tensor.c - see tensor.h. Each step that could overflow is a builtin that tells. */
 #include "tensor.h"
 
-#include <string.h>
-
 #include "internal.h"
 
 static bool multiply(int64_t a, int64_t b, int64_t *out)
@@ -29,7 +27,7 @@ static uint8_t bits_of_code(uint8_t code)
     return code == WEIR__DL_FLOAT4 ? 4 : 0;
 }
 
-weir_status weir__dtype_check(weir__dl_dtype dtype, bool is_padded)
+weir_status weir__dtype_check_any(weir__dl_dtype dtype, bool is_padded)
 {
     if (dtype.code > WEIR__DL_FLOAT4)
         return weir__fail(WEIR_NOT_SUPPORTED, "dtype code %d is unknown; %d is the "
@@ -62,12 +60,58 @@ static weir_status check_dimensions(const weir__array *array)
     if (array->ndim > 0 && array->shape == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "%d dimensions without a shape",
                           array->ndim);
-    for (int32_t i = 0; i < array->ndim; i++) {
-        if (array->shape[i] < 0)
-            return weir__fail(WEIR_INVALID_ARGUMENT, "extent %d is %lld", i,
-                              (long long)array->shape[i]);
-    }
     return WEIR_OK;
+}
+
+/* Multiplies the extents, and finds whether the array has strides that are not those of
+ * elements row by row without gaps. False: an extent is negative, or the product out of
+ * this world, which means nothing if another is 0. */
+static bool count_elements(const weir__array *array, int64_t *out, bool *is_strided)
+{
+    const int64_t *strides = array->strides;
+    int64_t count = 1;
+    *is_strided = false;
+    for (int32_t i = array->ndim - 1; i >= 0; i--) {
+        int64_t extent = array->shape[i];
+        if (strides != NULL && strides[i] != count && extent != 1)
+            *is_strided = true;
+        if (extent < 0 || !multiply(count, extent, &count))
+            return false;
+    }
+    *out = count;
+    return true;
+}
+
+/* The lowest and the highest element, counted from the first; there are some. */
+static bool find_reach(const weir__array *array, int64_t *lowest, int64_t *highest)
+{
+    int64_t reach;
+    *lowest = *highest = 0;
+    for (int32_t i = 0; i < array->ndim; i++) {
+        if (!multiply(array->shape[i] - 1, array->strides[i], &reach)
+            || !(reach < 0 ? add(*lowest, reach, lowest)
+                           : add(*highest, reach, highest)))
+            return false;
+    }
+    return true;
+}
+
+static int64_t whole_bytes(int64_t bits)
+{
+    return (int64_t)((uint64_t)bits / 8);
+}
+
+/* From elements to bytes, outwards. */
+static bool find_span(const weir__array *array, int64_t bits, weir__span *out)
+{
+    int64_t low, high, end;
+    if (!find_reach(array, &low, &high) || !multiply(low, bits, &low)
+        || !multiply(high, bits, &high) || !add(high, bits, &high)
+        || !add(high, 7, &end) || low < -INT64_MAX + 7)
+        return false;
+    out->first = -whole_bytes(-low + 7);
+    out->end = whole_bytes(end);
+    return true;
 }
 
 static bool is_empty(const weir__array *array)
@@ -79,70 +123,37 @@ static bool is_empty(const weir__array *array)
     return false;
 }
 
-static bool count_elements(const weir__array *array, int64_t *out)
+/* The answer to an array of which not all could be found. */
+static WEIR_COLD weir_status answer_unmeasured(const weir__array *array,
+                                               weir__span *out)
 {
-    *out = 1;
+    *out = (weir__span){ 0 };
     for (int32_t i = 0; i < array->ndim; i++) {
-        if (!multiply(*out, array->shape[i], out))
-            return false;
+        if (array->shape[i] < 0)
+            return weir__fail(WEIR_INVALID_ARGUMENT, "extent %d is %lld", i,
+                              (long long)array->shape[i]);
     }
-    return true;
-}
-
-/* ---- strides ---- */
-
-/* The lowest and the highest element, counted from the first: false if one of them is
- * out of this world. */
-static bool find_ends(const weir__array *array, int64_t count, int64_t *lowest,
-                      int64_t *highest)
-{
-    *lowest = 0;
-    *highest = array->strides == NULL ? count - 1 : 0;
-    for (int32_t i = 0; array->strides != NULL && i < array->ndim; i++) {
-        int64_t reach;
-        if (array->shape[i] == 1)
-            continue;
-        if (!multiply(array->shape[i] - 1, array->strides[i], &reach))
-            return false;
-        int64_t *end = reach < 0 ? lowest : highest;
-        if (!add(*end, reach, end))
-            return false;
-    }
-    return true;
-}
-
-/* From elements to bytes, outwards. */
-static bool find_bytes(int64_t bits, int64_t lowest, int64_t highest, weir__span *out)
-{
-    int64_t low, high, end, all;
-    if (!multiply(lowest, bits, &low) || !multiply(highest, bits, &high)
-        || !add(high, bits, &high) || !add(high, 7, &end) || low < -INT64_MAX + 7)
-        return false;
-    if (!multiply(out->count, bits, &all) || !add(all, 7, &all))
-        return false;
-    out->first = -((-low + 7) / 8);
-    out->end = end / 8;
-    out->bytes = all / 8;
-    return true;
+    if (is_empty(array))
+        return WEIR_OK;
+    return weir__fail(WEIR_INVALID_ARGUMENT, "%d extents come to more elements of %lld "
+                      "bits, or with these strides farther, than any address space",
+                      array->ndim, (long long)element_bits(array->dtype));
 }
 
 weir_status weir__array_measure(const weir__array *array, weir__span *out)
 {
-    int64_t lowest, highest;
+    int64_t count, all, bits = element_bits(array->dtype);
+    bool is_strided;
     *out = (weir__span){ 0 };
     weir_status status = check_dimensions(array);
-    if (status != WEIR_OK || is_empty(array))
+    if (status != WEIR_OK)
         return status;
-    weir__span span = { 0 };
-    if (!count_elements(array, &span.count))
-        return weir__fail(WEIR_INVALID_ARGUMENT, "%d extents come to more elements "
-                          "than can be counted", array->ndim);
-    if (!find_ends(array, span.count, &lowest, &highest)
-        || !find_bytes(element_bits(array->dtype), lowest, highest, &span))
-        return weir__fail(WEIR_INVALID_ARGUMENT, "%lld elements of %lld bits with "
-                          "these strides fit no address space", (long long)span.count,
-                          (long long)element_bits(array->dtype));
-    *out = span;
+    if (!count_elements(array, &count, &is_strided) || !multiply(count, bits, &all)
+        || !add(all, 7, &all))
+        return answer_unmeasured(array, out);
+    *out = (weir__span){ 0, whole_bytes(all), count, whole_bytes(all) };
+    if (is_strided && count != 0 && !find_span(array, bits, out))
+        return answer_unmeasured(array, out);
     return WEIR_OK;
 }
 
@@ -161,17 +172,15 @@ bool weir__array_is_contiguous(const weir__array *array)
     return true;
 }
 
-void weir__array_fill_strides(const weir__array *array, int64_t *strides)
+void weir__array_write(const weir__array *array, int64_t *out)
 {
-    if (array->strides != NULL && array->ndim > 0) {
-        memcpy(strides, array->strides, (size_t)array->ndim * sizeof strides[0]);
-        return;
-    }
-    int64_t step = 1;
+    int64_t step = 1, *strides = out + array->ndim;
     for (int32_t i = array->ndim - 1; i >= 0; i--) {
-        strides[i] = step;
+        int64_t extent = array->shape[i];
+        out[i] = extent;
+        strides[i] = array->strides != NULL ? array->strides[i] : step;
         /* An array without elements may have extents as large as it likes. */
-        if (array->shape[i] > 1 && !multiply(step, array->shape[i], &step))
+        if (extent > 1 && !multiply(step, extent, &step))
             step = 0;
     }
 }

@@ -34,7 +34,14 @@ typedef struct weir__span {
 /* Whether the size of an element is known: NOT_SUPPORTED if its code is not one of
  * DLPack 1.3, its bits are not what the code asks for, or it `is_padded`, which is by
  * no rule. */
-weir_status weir__dtype_check(weir__dl_dtype dtype, bool is_padded);
+weir_status weir__dtype_check_any(weir__dl_dtype dtype, bool is_padded);
+static inline weir_status weir__dtype_check(weir__dl_dtype dtype, bool is_padded)
+{
+    /* The codes before bool can have any bits. */
+    if (dtype.code < WEIR__DL_BOOL && dtype.bits != 0 && dtype.lanes != 0 && !is_padded)
+        return WEIR_OK;
+    return weir__dtype_check_any(dtype, is_padded);
+}
 
 /* Measures an array whose dtype was checked. INVALID_ARGUMENT: too many dimensions, no
  * shape, a negative extent, or more than there can be. */
@@ -45,9 +52,9 @@ weir_status weir__array_measure(const weir__array *array, weir__span *out);
  * measured. */
 bool weir__array_is_contiguous(const weir__array *array);
 
-/* Gives `strides` those of the array, or where it has none those that it means. The
- * array was measured. */
-void weir__array_fill_strides(const weir__array *array, int64_t *strides);
+/* Writes the array's extents, and behind them its strides, or where it has none those
+ * that it means. The array was measured. */
+void weir__array_write(const weir__array *array, int64_t *out);
 
 /* INVALID_ARGUMENT unless all of the span lies in `bytes` bytes when its first element
  * is at `offset`. */

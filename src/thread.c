@@ -78,7 +78,7 @@ void weir__watch_forks(void)
     (void)pthread_once(&once, watch);
 }
 
-weir_status weir__enter(void)
+weir_status weir__enter_watched(void)
 {
     if (weir__is_forked())
         return weir__fail(WEIR_FORKED, "a fork's child cannot use its parent's device");
@@ -103,15 +103,13 @@ weir_status weir__fill_out(void *out, const void *from, size_t known)
     return WEIR_OK;
 }
 
-weir_status weir__read_options(const void *from, void *out, size_t known,
-                               const char *what)
+/* Of another version: more or less than is known. */
+weir_status weir__read_other_options(const void *from, void *out, size_t known,
+                                     const char *what)
 {
-    size_t size = known;
+    size_t size;
     memset(out, 0, known);
-    memcpy(out, &size, sizeof size);
-    if (from == NULL)
-        return WEIR_OK;
-
+    memcpy(out, &known, sizeof known);
     memcpy(&size, from, sizeof size);
     if (size <= sizeof size)
         return weir__fail(WEIR_INVALID_ARGUMENT, "struct_size of %s is not set", what);

@@ -238,6 +238,27 @@ static void a9_export_for_writing_waits_for_readers_too(void **state)
     checklist_end(&it);
 }
 
+/* The consumer is on the buffer's own stream, which is not behind a writer on c. */
+static void a9_export_on_the_same_stream_waits_for_others(void **state)
+{
+    (void)state;
+    checklist_stage it = checklist_begin();
+    int64_t to = number_of(it.a);
+    weir_dlpack_request request = ask(&to, WEIR_READ);
+    weir_buffer buffer = filled_buffer(&it, it.a, 1);
+    must_ok(weir_buffer_wait(&buffer, it.c, WEIR_WRITE));
+    uint64_t gate = checklist_hold(it.device, it.c);
+    stamp(it.device, it.c, buffer.data, BYTES, 2);
+    must_ok(weir_buffer_use(&buffer, it.c, WEIR_WRITE));
+    weir_dlpack x = must_export(&buffer, &request);
+    check_stamp(it.device, it.a, data_of(x), BYTES, 2);
+    must_be_held(it.device, it.a);
+    checklist_let_go(it.device, gate);
+    weir_dlpack_delete(x);
+    weir_buffer_reset(&buffer);
+    checklist_end(&it);
+}
+
 static void a10_a_wait_after_an_export_is_as_good(void **state)
 {
     (void)state;
@@ -466,6 +487,7 @@ int main(void)
         cmocka_unit_test(a8_a_null_deleter_is_tolerated),
         cmocka_unit_test(a9_export_for_reading_waits_for_writers),
         cmocka_unit_test(a9_export_for_writing_waits_for_readers_too),
+        cmocka_unit_test(a9_export_on_the_same_stream_waits_for_others),
         cmocka_unit_test(a10_a_wait_after_an_export_is_as_good),
         cmocka_unit_test(a11_strides_are_taken_where_they_stay_in_bounds),
         cmocka_unit_test(a11_null_strides_are_rows_where_they_may_be),

@@ -5,13 +5,13 @@
  * out overlap. At the end of each case the counts are zero, and close_emulated finds
  * the ledger quiet and the device's memory free. */
 #include "support.h"
+#include "support_made.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "weir/leaves.h"
-#include "weir/logging.h"
+#include "weir/jemalloc.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -19,67 +19,58 @@
 
 /* ---- the resources ---- */
 
-static weir_status callback_allocate(void *context, weir_stream stream,
-                                     size_t bytes, size_t alignment, void **out)
+#ifdef WEIR_HAS_JEMALLOC
+static weir_resource *make_jemalloc(weir_device *device)
 {
-    return weir_allocate(context, stream, bytes, alignment, out);
-}
-
-static void callback_deallocate(void *context, weir_stream stream,
-                                void *ptr, size_t bytes, size_t alignment)
-{
-    must(weir_deallocate(context, stream, ptr, bytes, alignment));
-}
-
-static void callback_destroy(void *context)
-{
-    weir_resource_unref(context);
-}
-
-static weir_resource *make_callback(weir_device *device)
-{
-    const weir_callbacks callbacks = { .struct_size = sizeof callbacks,
-                                       .allocate = callback_allocate,
-                                       .deallocate = callback_deallocate,
-                                       .destroy = callback_destroy,
-                                       .usable_at_once = true };
-    weir_resource *below, *mr;
-    must_ok(weir_device_resource_create(device, &below));
-    must_ok(weir_callback_create(device, &callbacks, below, &mr));
+    weir_resource *upstream = NULL, *mr = NULL;
+    must_ok(weir_resource_open(device, "pinned", &upstream));
+    must_ok(weir_jemalloc_create(upstream, NULL, &mr));
+    weir_resource_unref(upstream);
     return mr;
 }
-
-static weir_resource *make_logging(weir_device *device)
-{
-    weir_resource *below, *mr;
-    must_ok(weir_resource_open(device, "pool/device", &below));
-    must_ok(weir_logging_create(below, "/dev/null", NULL, &mr));
-    weir_resource_unref(below);
-    return mr;
-}
+#endif
 
 /* A spec for weir_resource_open, or a function. */
 static const struct kind {
     const char *name;
     weir_resource *(*make)(weir_device *device);
 } kinds[] = {
-    { "device", NULL },
-    { "system", NULL },
-    { "managed", NULL },
-    { "pinned", NULL },
+    { "system(headroom=2GiB)", NULL },
+    { "device", NULL }, { "system", NULL }, { "managed", NULL }, { "pinned", NULL },
     { "async", NULL },
     { "async(pool=default)", NULL },
+    { "async(handle_types=posix_fd)", NULL },
+    { "shareable", NULL },
+    { "shareable(kind=legacy)", NULL },
+    { "growable", NULL },
     { "callback", make_callback },
-    { "pool/device", NULL },
-    { "pool/system", NULL },
-    { "pool/managed", NULL },
-    { "pool/pinned", NULL },
+    { "pool/device", NULL }, { "pool/system", NULL },
+    { "pool/managed", NULL }, { "pool/pinned", NULL },
     { "pool/async", NULL },
+    { "pool/shareable", NULL },
+    { "pool/growable", NULL },
     { "pool/pool/device", NULL },
     { "statistics/pool/device", NULL },
+    { "tracking(frames=3, freed=10)/pool/device", NULL },
+    { "checking/pool/device", NULL },
+    /* Not more than it fills in no time. */
+    { "checking(guard=100B, quarantine=1MiB, fill=7)/limiting(256MiB)/pinned", NULL },
+    { "aligned(64KiB)/device", NULL },
+    { "aligned(2MiB, threshold=100KB)/pool/pinned", NULL },
+    { "fallback(pool/pinned)/pool(limit=8MiB)/device", NULL },
     { "limiting(3GiB)/pool/device", NULL },
+#ifdef WEIR_HAS_JEMALLOC
+    { "jemalloc over pinned", make_jemalloc },
+#endif
+    { "prefetch/managed", NULL }, { "pool/prefetch(location=host)/managed", NULL },
+    { "failure_callback over pool/device", make_failure_callback },
     { "logging over pool/device", make_logging },
     { "pool(initial=64MiB, growth=8MiB)/device", NULL },
+    { "fixed_size(block=5MiB, blocks=4)/device", NULL },
+    { "fixed_size(8MiB)/pool/device", NULL },
+    { "binning/pool/device", NULL },
+    { "binning(min=18, max=20)/device", NULL },
+    { "arena/device", NULL }, { "arena(superblock=8MiB, arenas=1)/system", NULL },
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
@@ -577,6 +568,7 @@ int main(int argc, char **argv)
     static trial trials[KINDS * CASES * 2];
     static struct CMUnitTest tests[KINDS * CASES * 2];
     size_t count = 0;
+    support_keep_memory();
     seeds = support_bound("seeds of conformance", 1, 8);
     for (size_t i = 0; i < KINDS * CASES * 2; i++) {
         trial *t = &trials[count];

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "internal.h"
+#include "octets.h"
+#include "support_corpus.h"
 #include "support_dlpack.h"
 #include "tensor.h"
 
@@ -126,14 +128,15 @@ static void must_fit_exactly(const weir__span *span)
                 weir__span_check(span, before + 1, before + behind));
 }
 
-/* With its strides filled it is the same array, and without them it is contiguous. */
-static void must_be_filled_well(const weir__array *array, const weir__span *span)
+/* With its strides written it is the same array, and without them it is contiguous. */
+static void must_be_written_well(const weir__array *array, const weir__span *span)
 {
-    int64_t filled[WEIR__NDIM_MAX];
+    int64_t written[2 * WEIR__NDIM_MAX];
     weir__span again;
     weir__array same = *array;
-    weir__array_fill_strides(array, filled);
-    same.strides = filled;
+    weir__array_write(array, written);
+    same.shape = written;
+    same.strides = written + array->ndim;
     must_ok(weir__array_measure(&same, &again));
     must(memcmp(&again, span, sizeof again) == 0);
     must_equal(weir__array_is_contiguous(&same), weir__array_is_contiguous(array));
@@ -162,7 +165,7 @@ static bool must_be_measured_well(const weir__array *array)
         must(span.first == -((-it.lowest + 7) / 8) && span.end == (it.highest + 7) / 8);
     }
     must_fit_exactly(&span);
-    must_be_filled_well(array, &span);
+    must_be_written_well(array, &span);
     return true;
 }
 
@@ -183,64 +186,148 @@ static void arrays_from_the_edges_are_measured_or_refused(void **state)
 /* ---- imports ---- */
 
 /* A tensor whose extents and strides end where they should, so that a read behind them
- * is found. */
+ * is found; and what is asked for. */
 typedef struct made {
     foreign_tensor it;
     int64_t *shape, *strides;
     bool is_versioned;
+    weir_dlpack_import_options options;
 } made;
 
-static int64_t *copy_of(const int64_t *from, int32_t count)
+/* Who makes a tensor up, out of fields that follow each other as octets: these are what
+ * is kept. */
+typedef struct fields {
+    size_t length;
+    uint8_t octets[64 + 16 * WEIR__NDIM_MAX];
+} fields;
+
+static void put(fields *self, uint64_t number, size_t count)
 {
-    size_t bytes = count > 0 ? (size_t)count * sizeof *from : 0;
-    int64_t *copy = malloc(bytes != 0 ? bytes : 1);
-    must(copy != NULL);
-    if (bytes != 0)
-        memcpy(copy, from, bytes);
-    return copy;
+    must(self->length + count <= sizeof self->octets);
+    weir__octets_put(self->octets + self->length, number, count);
+    self->length += count;
 }
 
-static weir__dl_tensor any_tensor(random_array *self, made *out)
+/* What lies on no more than so many: extents are there for no other ndim. */
+static int32_t extents_of(int32_t ndim)
+{
+    return ndim < 0 || ndim > WEIR__NDIM_MAX ? 0 : ndim;
+}
+
+static void put_place(random_array *self, fields *out)
 {
     static const int32_t types[] = { 1, 1, 1, 3, 12, 12, 13, 2, 0, 99, -1 };
-    int32_t ndim = self->array.ndim;
-    out->shape = copy_of(self->shape, ndim);
-    out->strides = copy_of(self->strides, ndim);
-    weir__dl_tensor tensor = {
-        .data = (void *)(uintptr_t)(UINT64_C(1) << (20 + below(self, 44))),
-        .device = { types[below(self, sizeof types / sizeof types[0])], 0 },
-        .ndim = ndim,
-        .dtype = self->array.dtype,
-        .shape = below(self, 50) == 0 ? NULL : out->shape,
-        .strides = self->array.strides != NULL ? out->strides : NULL,
-        .byte_offset = below(self, 100),
-    };
+    uint64_t data = UINT64_C(1) << (20 + below(self, 44)), offset = below(self, 100);
+    int32_t type = types[below(self, sizeof types / sizeof types[0])], id = 0;
     if (below(self, 20) == 0)
-        tensor.data = (void *)(uintptr_t)support_random(&self->random);
+        data = support_random(&self->random);
     if (below(self, 20) == 0)
-        tensor.data = NULL;
+        data = 0;
     if (below(self, 20) == 0)
-        tensor.byte_offset = support_random(&self->random);
+        offset = support_random(&self->random);
     if (below(self, 20) == 0)
-        tensor.device.device_id = (int32_t)any_number(self);
-    if (below(self, 30) == 0) /* with too few extents: so it must not look at them */
-        tensor.ndim = below(self, 2) == 0 ? -1 : WEIR__NDIM_MAX + 1;
-    return tensor;
+        id = (int32_t)any_number(self);
+    put(out, data, 8);
+    put(out, offset, 8);
+    put(out, (uint32_t)type, 4);
+    put(out, (uint32_t)id, 4);
 }
 
-static weir_dlpack make_tensor(random_array *self, made *out)
+static void put_version(random_array *self, fields *out)
 {
-    foreign_tensor_init(&out->it, 1, 0, NULL, 1, 1);
-    weir__dl_tensor tensor = any_tensor(self, out);
-    out->it.legacy.dl_tensor = out->it.versioned.dl_tensor = tensor;
-    out->it.versioned.version.minor = (uint32_t)below(self, 5);
+    uint64_t minor = below(self, 5), major = 1, flags = 0;
     if (below(self, 30) == 0)
-        out->it.versioned.version.major = (uint32_t)any_number(self);
+        major = (uint32_t)any_number(self);
     if (below(self, 3) == 0)
-        out->it.versioned.flags = below(self, 8);
+        flags = below(self, 8);
     if (below(self, 30) == 0)
-        out->it.versioned.flags = support_random(&self->random);
-    out->is_versioned = below(self, 3) != 0;
+        flags = support_random(&self->random);
+    put(out, below(self, 3) != 0, 1);
+    put(out, major, 4);
+    put(out, minor, 4);
+    put(out, flags, 8);
+}
+
+static void put_tensor(random_array *self, fields *out)
+{
+    const weir__array *array = &self->array;
+    int32_t ndim = array->ndim;
+    out->length = 0;
+    put_place(self, out);
+    put_version(self, out);
+    put(out, below(self, 8) == 0, 1); /* contiguous */
+    put(out, below(self, 8) == 0 ? 1 + below(self, 64) : 0, 1); /* alignment */
+    put(out, array->dtype.code, 1);
+    put(out, array->dtype.bits, 1);
+    put(out, array->dtype.lanes, 2);
+    put(out, below(self, 50) != 0, 1);
+    put(out, array->strides != NULL, 1);
+    if (below(self, 30) == 0) /* with no extents: so it must not look at them */
+        ndim = below(self, 2) == 0 ? -1 : WEIR__NDIM_MAX + 1;
+    put(out, (uint32_t)ndim, 4);
+    for (int32_t i = 0; i < extents_of(ndim); i++) {
+        put(out, (uint64_t)self->shape[i], 8);
+        put(out, (uint64_t)self->strides[i], 8);
+    }
+}
+
+/* Whatever `length` says; what is not there is zero. */
+typedef struct reader {
+    const uint8_t *at, *end;
+} reader;
+
+static uint64_t get(reader *self, size_t count)
+{
+    size_t there = (size_t)(self->end - self->at);
+    count = count < there ? count : there;
+    uint64_t number = weir__octets_get(self->at, count);
+    self->at += count;
+    return number;
+}
+
+static int64_t *row_of(int32_t count)
+{
+    int64_t *row = malloc(count > 0 ? (size_t)count * sizeof *row : 1);
+    must(row != NULL);
+    return row;
+}
+
+static void get_version(reader *from, made *out)
+{
+    out->is_versioned = get(from, 1) != 0;
+    out->it.versioned.version.major = (uint32_t)get(from, 4);
+    out->it.versioned.version.minor = (uint32_t)get(from, 4);
+    out->it.versioned.flags = get(from, 8);
+    out->options = (weir_dlpack_import_options)WEIR_DLPACK_IMPORT_INIT;
+    out->options.contiguous = get(from, 1) != 0;
+    uint64_t alignment = get(from, 1);
+    out->options.alignment = alignment == 0 ? 0 : (size_t)1 << (alignment - 1) % 64;
+}
+
+static weir_dlpack get_tensor(reader *from, made *out)
+{
+    weir__dl_tensor tensor;
+    foreign_tensor_init(&out->it, 1, 0, NULL, 1, 1);
+    tensor.data = (void *)(uintptr_t)get(from, 8);
+    tensor.byte_offset = get(from, 8);
+    tensor.device.device_type = (int32_t)get(from, 4);
+    tensor.device.device_id = (int32_t)get(from, 4);
+    get_version(from, out);
+    tensor.dtype.code = (uint8_t)get(from, 1);
+    tensor.dtype.bits = (uint8_t)get(from, 1);
+    tensor.dtype.lanes = (uint16_t)get(from, 2);
+    bool has_shape = get(from, 1) != 0, has_strides = get(from, 1) != 0;
+    tensor.ndim = (int32_t)get(from, 4);
+    int32_t count = extents_of(tensor.ndim);
+    out->shape = row_of(count);
+    out->strides = row_of(count);
+    for (int32_t i = 0; i < count; i++) {
+        out->shape[i] = (int64_t)get(from, 8);
+        out->strides[i] = (int64_t)get(from, 8);
+    }
+    tensor.shape = has_shape ? out->shape : NULL;
+    tensor.strides = has_strides ? out->strides : NULL;
+    out->it.legacy.dl_tensor = out->it.versioned.dl_tensor = tensor;
     return out->is_versioned ? foreign_versioned(&out->it) : foreign_legacy(&out->it);
 }
 
@@ -299,26 +386,25 @@ static bool is_sound(const made *from, const weir__dl_tensor *tensor)
              first + (it.highest + 7) / 8 <= (wide)UINTPTR_MAX));
 }
 
-/* True: it was taken. */
-static bool must_be_taken_or_left(weir_device *device, random_array *self)
+static weir_device *importer;
+
+static weir_status try_tensor(const uint8_t *input, size_t length)
 {
     made from;
     weir_buffer buffer;
     weir_tensor tensor;
-    weir_dlpack_import_options options = WEIR_DLPACK_IMPORT_INIT;
-    weir_dlpack as = make_tensor(self, &from);
+    reader at = { input, input + length };
+    weir_dlpack as = get_tensor(&at, &from);
     const weir__dl_tensor *said = tensor_of(as);
-    options.contiguous = below(self, 8) == 0;
-    options.alignment = below(self, 8) == 0 ? (size_t)1 << below(self, 64) : 0;
     weir_status status =
-        weir_dlpack_import(device, NULL, as, &options, &buffer, &tensor);
-    if (!options.contiguous && options.alignment == 0)
+        weir_dlpack_import(importer, NULL, as, &from.options, &buffer, &tensor);
+    if (!from.options.contiguous && from.options.alignment == 0)
         must_equal(status == WEIR_OK, is_sound(&from, said));
     if (status == WEIR_OK) {
         must(may_be_taken(&from, said));
         must_show(&buffer, &tensor, said);
         weir_buffer_reset(&buffer);
-        must_ok(weir_device_drain_sync(device));
+        must_ok(weir_device_drain_sync(importer));
     } else {
         must(status == WEIR_INVALID_ARGUMENT || status == WEIR_NOT_SUPPORTED);
         must(buffer.storage == NULL && tensor.shape == NULL);
@@ -328,27 +414,33 @@ static bool must_be_taken_or_left(weir_device *device, random_array *self)
     must_equal(from.it.deletions, 1);
     free(from.shape);
     free(from.strides);
-    return status == WEIR_OK;
+    return status;
 }
 
 static void tensors_are_taken_whole_or_left(void **state)
 {
     (void)state;
     static random_array it;
-    uint64_t runs = support_bound("tensors that are imported", 20000, 300000);
+    static fields input;
+    uint64_t runs = support_bound("tensors that are imported", 100000, 300000);
     uint64_t taken = 0;
-    weir_device *device = open_stepped(support_seed(0));
+    importer = open_stepped(support_seed(0));
+    corpus_begin("dlpack/*.bin", 15, try_tensor);
     for (uint64_t i = 0; i < runs; i++) {
         it.random = support_seed(i);
         make_array(&it);
-        taken += must_be_taken_or_left(device, &it);
+        put_tensor(&it, &input);
+        weir_status status = try_tensor(input.octets, input.length);
+        taken += status == WEIR_OK;
+        corpus_must_have(status, input.octets, input.length);
     }
     must(taken > runs / 50 && taken < runs / 2);
-    close_emulated(device);
+    close_emulated(importer);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    corpus_read_options(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arrays_from_the_edges_are_measured_or_refused),
         cmocka_unit_test(tensors_are_taken_whole_or_left),

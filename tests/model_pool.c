@@ -175,5 +175,6 @@ int main(void)
         cmocka_unit_test(last_unref_or_last_block_ends_a_pool),
         cmocka_unit_test(one_of_the_last_two_blocks_ends_a_pool),
     };
+    support_keep_memory();
     return cmocka_run_group_tests_name("threads on a pool", tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ typedef struct small_block {
 typedef struct small {
     explorer explorer;
     weir_device *device;
-    weir_resource *pool;
+    weir_resource *leaf, *pool;
     weir_stream streams[STREAMS];
     small_block blocks[BLOCKS];
     int last;
@@ -124,14 +124,15 @@ static void end_run(small *m)
     end_stream(m->device, m->streams[2]);
     must_ok(weir_device_sync(m->device));
     must_equal(take_stamp_errors(), 0);
+    (void)weir_resource_trim_sync(m->leaf, 0);
     must_be_quiet(m->device);
 }
 
-static void begin_run(small *m, weir_resource *leaf)
+static void begin_run(small *m)
 {
     weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
     options.initial_bytes = options.limit_bytes = 2 * GRAIN;
-    must_ok(weir_pool_create(leaf, &options, &m->pool));
+    must_ok(weir_pool_create(m->leaf, &options, &m->pool));
     m->streams[0] = WEIR_STREAM_LEGACY;
     m->streams[1] = make_stream(m->device, WEIR_STREAM_NON_BLOCKING);
     m->streams[2] = make_stream(m->device, WEIR_STREAM_BLOCKING);
@@ -152,18 +153,17 @@ static void every_small_program_runs_clean(void **state)
     emulated.choose_context = &m.explorer;
     weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
     options.emulated = &emulated;
-    weir_resource *leaf;
     m = (small){ .device = open_with("emulated:0", &options) };
-    must_ok(weir_device_resource_create(m.device, &leaf));
+    must_ok(weir_device_resource_create(m.device, &m.leaf));
     do {
         support_use_seed(m.explorer.runs);
-        begin_run(&m, leaf);
+        begin_run(&m);
         allocate(&m, &m.blocks[0]);
         for (uint64_t i = 1; i < length; i++)
             take_step(&m);
         end_run(&m);
     } while (explore_next(&m.explorer));
-    weir_resource_unref(leaf);
+    weir_resource_unref(m.leaf);
     close_emulated(m.device);
     print_message("%" PRIu64 " runs of every program of %" PRIu64 " steps; %" PRIu64
                   " requests refused\n",

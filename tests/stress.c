@@ -23,7 +23,7 @@
 #include "weir/weir.h"
 
 #define WORKERS       6
-#define RESOURCES     4
+#define RESOURCES     5
 #define STEPS         100
 #define HAND_MAX      4 /* blocks that a worker keeps for a while */
 #define INBOX_MAX     6
@@ -66,7 +66,8 @@ typedef struct stage {
     size_t memory_bytes; /* free at the beginning */
     weir_resource *leaf, *purse;
     weir_resource *drawing;             /* the pool below the statistics */
-    weir_resource *shared[RESOURCES];   /* pool, statistics, pool over [0], async */
+    weir_resource *shared[RESOURCES];   /* pool, statistics, pool over [0], async,
+                                           arena */
     inbox inboxes[WORKERS];
     atomic_uint_least64_t allocated[RESOURCES];
 } stage;
@@ -414,6 +415,8 @@ static weir_resource *make_pool(weir_resource *upstream, size_t limit_bytes,
  *     shared[0], the pool of shared[2] -+
  *                                       +- limiting -- device, or async
  *     shared[1], statistics -- drawing -+
+ *                                       |
+ *     shared[4], arena -----------------+
  *     shared[3], async                                                             */
 static void stage_open(stage *it, uint64_t seed)
 {
@@ -434,6 +437,8 @@ static void stage_open(stage *it, uint64_t seed)
     must_ok(weir_statistics_create(it->drawing, &it->shared[1]));
     it->shared[2] = make_pool(it->shared[0], 0, 256 * KIB);
     must_ok(weir_resource_open(it->device, "async(max=512KiB)", &it->shared[3]));
+    weir_arena_options arenas = { sizeof arenas, 128 * KIB, 0, 2 };
+    must_ok(weir_arena_create(it->purse, &arenas, &it->shared[4]));
     for (int i = 0; i < WORKERS; i++)
         must(pthread_mutex_init(&it->inboxes[i].lock, NULL) == 0);
 }

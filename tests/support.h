@@ -69,6 +69,9 @@ weir_device *open_threads(void);
 /* Any name and options; to be closed in the same way. */
 weir_device *open_with(const char *name, const weir_device_options *options);
 void close_emulated(weir_device *device);
+/* From now on memory of a device that is given back keeps its pages, and devices that
+ * are closed keep theirs for the next: for programs with very many of both. */
+void support_keep_memory(void);
 /* For devices that were lost, or have findings on purpose: claims nothing. */
 void close_anyhow(weir_device *device);
 

@@ -26,6 +26,8 @@ player_storage *player_storage_take(player *self, bool is_block, size_t bytes)
                        (it->is_block || atomic_load(&it->ends) == 1);
         if (it->is_taken && !is_over)
             continue;
+        if (i >= self->storages_used)
+            self->storages_used = i + 1;
         memset(it, 0, sizeof *it);
         it->scene = self->scene;
         it->is_taken = true;
@@ -41,7 +43,7 @@ player_storage *player_storage_take(player *self, bool is_block, size_t bytes)
 size_t player_out_bytes(const player *self)
 {
     size_t bytes = 0;
-    for (int i = 0; i < PLAYER_STORAGES; i++) {
+    for (int i = 0; i < self->storages_used; i++) {
         const player_storage *it = &self->storages[i];
         bool is_out = it->is_block ? it->holders > 0 : atomic_load(&it->ends) == 0;
         bytes += it->is_taken && is_out ? it->bytes : 0;
@@ -52,7 +54,7 @@ size_t player_out_bytes(const player *self)
 size_t player_deferred(const player *self)
 {
     size_t count = 0;
-    for (int i = 0; i < PLAYER_STORAGES; i++) {
+    for (int i = 0; i < self->storages_used; i++) {
         const player_storage *it = &self->storages[i];
         count += it->is_taken && !it->is_block && it->holders == 0 &&
                  atomic_load(&it->ends) == 0;
@@ -294,6 +296,14 @@ bool player_do_view(player *self)
     return true;
 }
 
+/* One more; of a common storage nobody counts them, for other players look there. */
+static void count_holder(player_storage *storage)
+{
+    if (!storage->is_common)
+        storage->holders++;
+    storage->met_others = true;
+}
+
 bool player_do_share(player *self)
 {
     player_slot *from = player_any_slot(self), *slot = player_any_slot(self);
@@ -308,8 +318,7 @@ bool player_do_share(player *self)
     must_ok(weir_buffer_share(&from->buffer, &slot->buffer));
     must(memcmp(&slot->buffer, &from->buffer, sizeof slot->buffer) == 0);
     *slot = (player_slot){ slot->buffer, from->storage, from->first, from->stream };
-    slot->storage->holders += !slot->storage->is_common;
-    slot->storage->met_others = true;
+    count_holder(slot->storage);
     return true;
 }
 
@@ -334,8 +343,7 @@ bool player_do_slice(player *self)
     must(slot->buffer.size == count * CELL && slot->buffer.capacity == count * CELL);
     *slot = (player_slot){ slot->buffer, from->storage, from->first + first,
                            from->stream };
-    slot->storage->holders += !slot->storage->is_common;
-    slot->storage->met_others = true;
+    count_holder(slot->storage);
     return true;
 }
 
@@ -356,7 +364,8 @@ bool player_do_weaken(player *self)
     player_weak_end(weak);
     must_ok(weir_buffer_weaken(&from->buffer, &weak->weak));
     weak->storage = from->storage;
-    weak->storage->weak += !weak->storage->is_common;
+    if (!weak->storage->is_common) /* which other players read meanwhile */
+        weak->storage->weak++;
     weak->storage->met_others = true;
     weak->first = from->first;
     weak->bytes = from->buffer.size;
@@ -382,8 +391,7 @@ bool player_do_upgrade(player *self)
     }
     must(slot->buffer.size == weak->bytes);
     *slot = (player_slot){ slot->buffer, storage, weak->first, weak->stream };
-    storage->holders += !storage->is_common;
-    storage->met_others = true;
+    count_holder(storage);
     return true;
 }
 

@@ -82,6 +82,7 @@ typedef struct player {
     player_slot slots[PLAYER_SLOTS];
     player_weak weaks[PLAYER_WEAKS];
     player_storage storages[PLAYER_STORAGES];
+    int storages_used;       /* at most: none after these was ever taken */
 } player;
 
 #define PLAYER_OPS(X)                                                            \

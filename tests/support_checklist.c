@@ -68,11 +68,16 @@ void checklist_let_go(weir_device *device, uint64_t gate)
     must_ok(weir_emulated_open_gate(device, gate));
 }
 
+bool checklist_is_stepped(void)
+{
+    return scheduler_asked_for() == WEIR_EMULATED_STEPPED;
+}
+
 /* Where there are no workers a wait for what is held ends, and says so; with them it
  * would not, and the stream is asked. */
 void must_be_held(weir_device *device, weir_stream stream)
 {
-    if (scheduler_asked_for() == WEIR_EMULATED_STEPPED) {
+    if (checklist_is_stepped()) {
         must_answer(WEIR_DEVICE_ERROR, weir_stream_sync(device, stream));
         return;
     }

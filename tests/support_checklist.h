@@ -34,6 +34,8 @@ void checklist_end(checklist_stage *stage);
 uint64_t checklist_hold(weir_device *device, weir_stream stream);
 void checklist_let_go(weir_device *device, uint64_t gate);
 
+/* Whether a wait of the host for what is held ends, with DEVICE_ERROR. */
+bool checklist_is_stepped(void);
 /* Claims that what is on `stream` waits behind a gate; that it ends, though others may
  * be held. */
 void must_be_held(weir_device *device, weir_stream stream);

@@ -65,6 +65,12 @@ static void note_allocate(void *self, weir_stream stream, void *ptr, size_t byte
     weir__emulated_ops.note_allocate(emulated_of(self), stream, ptr, bytes);
 }
 
+static void note_extend(void *self, weir_stream stream, void *ptr, size_t bytes,
+                        size_t new_bytes)
+{
+    weir__emulated_ops.note_extend(emulated_of(self), stream, ptr, bytes, new_bytes);
+}
+
 static void note_deallocate(void *self, weir_stream stream, void *ptr, size_t bytes)
 {
     weir__emulated_ops.note_deallocate(emulated_of(self), stream, ptr, bytes);
@@ -85,6 +91,17 @@ static void note_forget(void *self, uint64_t key, bool is_kept)
     weir__emulated_ops.note_forget(emulated_of(self), key, is_kept);
 }
 
+static void note_guard(void *self, void *ptr, size_t bytes, void *block,
+                       size_t block_bytes)
+{
+    weir__emulated_ops.note_guard(emulated_of(self), ptr, bytes, block, block_bytes);
+}
+
+static void note_inspect(void *self, bool begins)
+{
+    weir__emulated_ops.note_inspect(emulated_of(self), begins);
+}
+
 static void dress(weir_device *device)
 {
     weir_device_properties properties = { .struct_size = sizeof properties };
@@ -98,11 +115,15 @@ static void dress(weir_device *device)
     ops.host_free = host_free;
     ops.emulated = emulated_of;
     ops.note_allocate = note_allocate;
+    ops.note_extend = note_extend;
     ops.note_deallocate = note_deallocate;
     ops.note_done = note_done;
     ops.note_learn = note_learn;
     ops.note_forget = note_forget;
+    ops.note_guard = note_guard;
+    ops.note_inspect = note_inspect;
     device->ops = &ops;
+    device->listens = true;
 }
 
 static weir_status open_cuda(const char *name, const weir_device_options *options,

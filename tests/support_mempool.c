@@ -25,6 +25,15 @@ weir_mempool make_pool_of(weir_device *device, weir_async_memory memory)
     return make_with(device, &options);
 }
 
+weir_mempool make_pool_to_share(weir_device *device)
+{
+    weir_async_options options = WEIR_ASYNC_OPTIONS_INIT;
+    options.reuse = SAME;
+    options.release_threshold_bytes = EVERYTHING;
+    options.handle_types = WEIR_ASYNC_HANDLE_POSIX_FD;
+    return make_with(device, &options);
+}
+
 void end_pool(weir_device *device, weir_mempool pool)
 {
     must_ok(weir__mempool_destroy(device, pool));

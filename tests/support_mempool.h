@@ -16,6 +16,8 @@
 /* The primitives, which must succeed. */
 weir_mempool make_pool(weir_device *device, uint32_t reuse, size_t threshold);
 weir_mempool make_pool_of(weir_device *device, weir_async_memory memory);
+/* Whose blocks other processes can open. */
+weir_mempool make_pool_to_share(weir_device *device);
 void end_pool(weir_device *device, weir_mempool pool);
 void *draw(weir_device *device, weir_mempool pool, weir_stream stream, size_t bytes);
 void back(weir_device *device, weir_stream stream, void *ptr);

@@ -131,24 +131,30 @@ static bool touches(const naive *self, const naive_access *access, uintptr_t add
            counts_at(self, access, (uint32_t)(address - memory));
 }
 
-bool naive_is_true_race(const naive *self, const weir_emulated_finding *finding)
+/* Whether an access of that step is one that the finding tells of, at that byte. */
+static bool is_told_of(const naive *self, const weir_emulated_finding *finding,
+                       uint32_t step, uintptr_t address)
 {
     bool writes = strstr(finding->second, "reads") == NULL;
-    for (uint32_t step = 0; step < self->step; step++) {
-        size_t touched = 0;
-        for (size_t at = 0; at < finding->bytes; at++) {
-            bool is_touched = false;
-            for (uint32_t i = 0; i < self->access_count; i++) {
-                const naive_access *access = &self->accesses[i];
-                is_touched |= access->number == step &&
-                              access->stream == finding->first_stream &&
-                              strcmp(access->words, finding->first) == 0 &&
-                              touches(self, access, finding->ptr + at) &&
-                              is_conflict(self, access, writes);
-            }
-            touched += is_touched;
-        }
-        if (touched == finding->bytes)
+    for (uint32_t i = 0; i < self->access_count; i++) {
+        const naive_access *access = &self->accesses[i];
+        if (access->number == step && access->stream == finding->first_stream &&
+            touches(self, access, address) && is_conflict(self, access, writes) &&
+            strcmp(access->words, finding->first) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool naive_is_true_race(const naive *self, const weir_emulated_finding *finding)
+{
+    for (uint32_t i = 0; i < self->access_count; i++) {
+        uint32_t step = self->accesses[i].number;
+        size_t told = 0;
+        while (told < finding->bytes &&
+               is_told_of(self, finding, step, finding->ptr + told))
+            told++;
+        if (told == finding->bytes)
             return true;
     }
     return false;

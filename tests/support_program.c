@@ -392,6 +392,7 @@ static const char *const specs[] = {
     "pool/device", "pool/limiting/device", "pool/pool/device", "statistics/pool/device",
     "device", "system", "pool/system", "statistics/limiting/pool/device",
     "managed", "pool/pinned", ASYNC, POOL_ASYNC,
+    "fixed_size/device", "binning/device", "binning/pool/device",
 };
 enum { SPECS = sizeof specs / sizeof specs[0] };
 

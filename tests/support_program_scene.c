@@ -19,6 +19,10 @@ static void hear_finding(void *context, const weir_emulated_finding *finding)
             atomic_load(&self->current), finding->message);
 }
 
+/* What blocks of one size have: enough for most of a program's, not for all. */
+#define FIXED_BYTES ((size_t)12000)
+static const weir_binning_options bins = { sizeof bins, 9, 13 };
+
 static void open_resource(run *self, const char *spec, weir_resource **out)
 {
     const char *slash = strchr(spec, '/');
@@ -36,6 +40,10 @@ static void open_resource(run *self, const char *spec, weir_resource **out)
         pool.initial_bytes = pool.limit_bytes = self->program->pool_bytes;
     if (spec[0] == 'p')
         must_ok(weir_pool_create(upstream, &pool, out));
+    else if (spec[0] == 'f')
+        must_ok(weir_fixed_size_create(upstream, FIXED_BYTES, NULL, out));
+    else if (spec[0] == 'b')
+        must_ok(weir_binning_create(upstream, &bins, out));
     else if (spec[0] == 'l')
         must_ok(weir_limiting_create(upstream, 300000, out));
     else

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "device/emulated_map.h"
 #include "support_pattern.h"
 
 /* ---- contents ---- */
@@ -129,6 +130,11 @@ uint64_t take_stamp_errors(void)
 }
 
 /* ---- memory, host threads and streams ---- */
+
+void support_keep_memory(void)
+{
+    weir__arenas_keep();
+}
 
 bool support_is_gpu(void)
 {

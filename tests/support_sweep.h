@@ -80,7 +80,7 @@ typedef struct sweep_scene {
     weir_point points[SWEEP_STREAMS];
     weir_capture *capture;
     bool leaks;                         /* and has said so */
-    bool has_been_told;                 /* that the device refused a free */
+    int times_told;                     /* that the device refused a free */
     size_t host_live;                   /* before the device was opened */
 } sweep_scene;
 
@@ -113,6 +113,10 @@ typedef struct sweep_entry {
     uint64_t host[SWEEP_CHAINS];   /* host allocations, the emulated device's too */
     uint64_t device[SWEEP_CHAINS]; /* device calls */
 } sweep_entry;
+
+/* Runs `scenario` on `chain` at every point, and tells how many there are. */
+void sweep_both(const sweep_scenario *scenario, const sweep_chain *chain,
+                uint64_t *host, uint64_t *device);
 
 /* Runs all of `all` at every point: a host allocation, or a device call, that fails
  * once or with all that follow, or with which the device is lost. Claims that there are

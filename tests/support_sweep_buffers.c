@@ -1,6 +1,7 @@
 /* support_sweep_buffers.c - see support_sweep_buffers.h. */
 #include "support_sweep_buffers.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -76,6 +77,10 @@ static void end_all(buffers_scene *it, weir_status drained)
 
 static void end_well(buffers_scene *it)
 {
+    if (it->is_noted_surely && weir_buffer_wait(&it->x, it->c, WEIR_READ) != WEIR_OK) {
+        must(strstr(weir_last_error().message, "weir_device_sync") != NULL);
+        must_ok(weir_device_sync(it->device));
+    }
     check_window(it, &it->x);
     check_window(it, &it->y);
     if (it->is_written)
@@ -187,7 +192,8 @@ void buffers_sweep_all(const sweep_of_buffer *all, size_t count)
 int buffers_sweep_print_points(void **state)
 {
     (void)state;
-    print_message("bound: sweep_buffers.points = %llu\n", (unsigned long long)points);
+    print_message("bound: %s.points = %llu\n", program_invocation_short_name,
+                  (unsigned long long)points);
     return 0;
 }
 

@@ -17,6 +17,7 @@ typedef struct buffers_scene {
     weir_resource *pool;
     weir_buffer x, y, made;       /* x and y show what was written */
     bool is_written;              /* so does `made` */
+    bool is_noted_surely;         /* a use that may have got no event */
     weir_weak_buffer weak;
     void *block;                  /* out, and nobody's */
     uint32_t adoptions, ends;

@@ -178,6 +178,13 @@ OWN(weir_status, event_query, (void *self, weir_event event, bool *done),
     (self, event, done))
 OWN(weir_status, mempool_free, (void *self, weir_stream stream, void *ptr),
     (self, stream, ptr))
+OWN(weir_status, copy, (void *self, weir_stream stream, void *dst, const void *src,
+                        size_t bytes), (self, stream, dst, src, bytes))
+OWN(weir_status, fill, (void *self, weir_stream stream, void *ptr, uint8_t value,
+                        size_t bytes), (self, stream, ptr, value, bytes))
+OWN_NOTE(note_guard, (void *self, void *ptr, size_t bytes, void *block,
+                      size_t block_bytes), (self, ptr, bytes, block, block_bytes))
+OWN_NOTE(note_inspect, (void *self, bool begins), (self, begins))
 OWN_NOTE(note_deallocate,
          (void *self, weir_stream stream, void *ptr, size_t bytes),
          (self, stream, ptr, bytes))
@@ -203,6 +210,10 @@ void sweep_watch_library(weir_device *device)
     own_ops.event_record_all = own_event_record_all;
     own_ops.event_query = own_event_query;
     own_ops.mempool_free = own_mempool_free;
+    own_ops.copy = own_copy;
+    own_ops.fill = own_fill;
+    own_ops.note_guard = own_note_guard;
+    own_ops.note_inspect = own_note_inspect;
     own_ops.note_deallocate = own_note_deallocate;
     own_ops.note_done = own_note_done;
     own_ops.note_learn = own_note_learn;

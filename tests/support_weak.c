@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
 #include "support.h"
 #include "support_explore.h"
-#include "sync.h"
+#include "support_turns.h"
 
 /* How far somebody has seen of each word, as the number of a store. */
 typedef struct view {
@@ -51,6 +50,8 @@ typedef struct memory {
     uint8_t inside[WEAK_PLACES];  /* how many are */
 } memory;
 
+_Static_assert(WEAK_THREADS <= TURNS_THREADS, "there is a stack for each thread");
+
 #define SEEN_MAX ((size_t)1 << 22)
 
 typedef struct fingerprint {
@@ -60,7 +61,7 @@ typedef struct fingerprint {
 static struct {
     const weak_program *program;
     memory memory;
-    weir__mutex locks[1 + WEAK_RANKS];
+    uint32_t holders[1 + WEAK_RANKS]; /* of the locks: a thread's number and 1, or 0 */
     explorer ways;
     fingerprint *seen; /* states, open addressing */
     size_t states;
@@ -107,7 +108,7 @@ static bool is_new(void)
 
 static uint32_t self_number(void)
 {
-    return weir__thread_self()->baton_seat;
+    return turns_self();
 }
 
 static thread *self(void)
@@ -129,7 +130,7 @@ static void step(void)
     if (ways->active && ways->at == ways->length && !is_new())
         ways->active = false;
     if (ways->active)
-        weir__yield();
+        turns_yield();
 }
 
 static uint32_t choose(uint32_t n)
@@ -220,7 +221,7 @@ static void store_last(uint32_t index, uint32_t value, memory_order order)
     if (order == memory_order_seq_cst)
         to->last_ordered = to->stores;
     to->stores++;
-    weir__baton_progress();
+    turns_wake(&now.memory); /* who waits for anything to happen */
 }
 
 uint32_t weak_load(const volatile void *address, memory_order order)
@@ -284,7 +285,7 @@ void weak_await_change(void)
     step();
     at->waits = true;
     while (now.memory.words[at->last_word].stores - 1 == at->last_store) {
-        bool somebody_else_goes_on = weir__baton_wait_for_others();
+        bool somebody_else_goes_on = turns_block(&now.memory, false);
         must(somebody_else_goes_on);
     }
     at->waits = false;
@@ -298,7 +299,13 @@ void weak_await_change(void)
 static void lock(uint32_t number)
 {
     has_done(8, number);
-    weir__mutex_lock(&now.locks[number]); /* which is a step */
+    uint32_t mine = self_number() + 1;
+    for (uint32_t i = number; i < 1 + WEAK_RANKS; i++)
+        must(now.holders[i] != mine);
+    turns_yield(); /* a step, always */
+    while (now.holders[number] != 0)
+        (void)turns_block(&now.holders[number], true);
+    now.holders[number] = mine;
     see(&self()->sees, &now.memory.lock_sees[number]);
     come_after(&self()->after, &now.memory.lock_after[number]);
     has_done(9, number == 0 ? 0 : ++now.memory.turns[number - 1]);
@@ -310,7 +317,9 @@ static void unlock(uint32_t number)
     now.memory.lock_after[number] = self()->after;
     self()->after.of[self_number()]++;
     has_done(10, number);
-    weir__mutex_unlock(&now.locks[number]);
+    must(now.holders[number] == self_number() + 1);
+    now.holders[number] = 0;
+    turns_wake(&now.holders[number]);
 }
 
 void weak_lock(void)
@@ -375,35 +384,29 @@ static void memory_begin(memory *all)
         all->threads[i].after.of[i] = 1;
 }
 
-static void thread_main(void *argument)
+static void thread_main(uint32_t number)
 {
-    (void)argument;
     has_done(14, 0);
-    now.program->play[self_number()]();
+    now.program->play[number]();
     has_done(13, 0);
 }
 
 void weak_explore(const weak_program *program)
 {
-    void *nothing[WEAK_THREADS] = { NULL };
     now.program = program;
     now.ways = (explorer){ .most_switches = 0 };
     now.states = 0;
     now.seen = calloc(SEEN_MAX, sizeof *now.seen);
     must(now.seen != NULL);
-    for (uint32_t i = 0; i < 1 + WEAK_RANKS; i++)
-        weir__mutex_init(&now.locks[i], (weir__rank)(WEIR__RANK_RESOURCE + i));
     do {
         memory_begin(&now.memory);
         now.ways.active = true;
-        must_ok(weir__baton_run(explore_choose, &now.ways, program->threads,
-                                thread_main, nothing));
+        memset(now.holders, 0, sizeof now.holders);
+        turns_run(explore_choose, &now.ways, program->threads, thread_main);
         must(now.ways.length < EXPLORE_DEPTH);
         if (program->end != NULL)
             program->end();
     } while (explore_next(&now.ways));
-    for (uint32_t i = 0; i < 1 + WEAK_RANKS; i++)
-        weir__mutex_destroy(&now.locks[i]);
     free(now.seen);
     print_message("%s: %llu executions through %zu states\n", program->what,
                   (unsigned long long)now.ways.runs, now.states);

@@ -55,6 +55,12 @@ static void prepare_room(buffers_scene *it)
     note(it, it->b, WEIR_READ);
 }
 
+static void prepare_room_known(buffers_scene *it)
+{
+    prepare_room(it);
+    must_ok(weir_buffer_weaken(&it->x, &it->weak));
+}
+
 static void prepare_shared(buffers_scene *it)
 {
     prepare_read(it);
@@ -372,6 +378,7 @@ static void changing_survives_every_fault(void **state)
         { "resize of a retired one", prepare_retired, resize, 4, 3 },
         { "resize in place", prepare_room, resize, 0, 0 },
         { "resize in place on another", prepare_room, resize_on_other, 3, 5 },
+        { "resize in place what is known", prepare_room_known, resize_on_other, 3, 5 },
         { "reserve", prepare_full, reserve, 8, 8 },
         { "shrink", prepare_room, shrink, 6, 6 },
         { "copy", prepare_full, copy, 10, 8 },

@@ -225,6 +225,9 @@ static void leaves_survive_every_failing_call(void **state)
     sweep_all("managed");
     sweep_all("pinned");
     sweep_all("async");
+    sweep_all("shareable");
+    sweep_all("growable(chunk=2MiB)");
+    sweep_all("shareable(legacy)");
 }
 
 static void pools_survive_every_failing_call(void **state)
@@ -233,6 +236,7 @@ static void pools_survive_every_failing_call(void **state)
     sweep_all("pool/device");
     sweep_all("pool/pinned");
     sweep_all("pool/async");
+    sweep_all("pool/growable(chunk=2MiB)");
 }
 
 int main(void)

@@ -277,14 +277,14 @@ static void streams_survive_every_fault(void **state)
           { 5, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0 },
           { 5, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0 } },
         { { "wait", prepare_busy, wait_for_streams, false, is_plain },
-          { 19, 0, 0, 19, 0, 0, 0, 0 },
+          { 19, 0, 0, 20, 0, 0, 0, 0 },
           { 25, 0, 0, 25, 0, 0, 0, 0 } },
         { { "sync", prepare_busy, sync_all, false, is_plain },
           { 1, 0, 0, 1, 0, 0, 0, 0 },
           { 11, 0, 0, 11, 0, 0, 0, 0 } },
         { { "points", prepare_busy, use_points, false, is_plain },
           { 16, 0, 0, 17, 0, 0, 0, 0, 0, 0, 0 },
-          { 26, 0, 0, 25, 0, 0, 0, 0, 0, 0, 0 } },
+          { 26, 0, 0, 26, 0, 0, 0, 0, 0, 0, 0 } },
         { { "events", prepare_busy, use_event, false, is_plain },
           { 2, 0, 0, 2, 0, 0, 0, 0 },
           { 6, 0, 0, 6, 0, 0, 0, 0 } },
@@ -303,11 +303,11 @@ static void captures_survive_every_fault(void **state)
     (void)state;
     static const sweep_entry all[] = {
         { { "capture", prepare_capture, capture, false, NULL },
-          { 21, 21, 27, 26, 26, 26, 26, 45, 27, 42, 26 },
-          { 11, 11, 11, 15, 15, 12, 12, 25, 41, 27, 12 } },
+          { 21, 21, 27, 30, 30, 30, 30, 47, 27, 44, 30 },
+          { 11, 11, 11, 21, 21, 18, 18, 26, 41, 28, 18 } },
         { { "capture to unknown", prepare_capture, capture_to_unknown, false, NULL },
-          { 23, 23, 29, 28, 28, 28, 28, 47, 29, 44, 28 },
-          { 13, 13, 13, 18, 18, 15, 15, 28, 43, 30, 15 } },
+          { 23, 23, 29, 32, 32, 32, 32, 49, 29, 46, 32 },
+          { 13, 13, 13, 24, 24, 21, 21, 29, 43, 31, 21 } },
     };
     sweep_all(all, COUNT_OF(all));
 }

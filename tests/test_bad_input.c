@@ -330,7 +330,6 @@ static void makers_refuse_nonsense(void **state)
     bad(weir_resource_create(&no_ops, NULL, &mr));
     bad(weir_resource_create(&no_ops, NULL, NULL));
     bad(weir_resource_open(NULL, "device", &mr));
-    bad(weir_resource_open(s.device, NULL, &mr));
     bad(weir_resource_open(s.device, "device", NULL));
     scene_end(&s, 6);
 }
@@ -373,6 +372,8 @@ static void resources_refuse_nonsense(void **state)
     statistics.struct_size = sizeof statistics;
     bad(weir_resource_get_statistics(NULL, &statistics));
     must(weir_resource_device(NULL) == NULL);
+    must(weir_resource_upstream(NULL, 0) == NULL);
+    must(weir_resource_upstream(s.mr, 2) == NULL);
     must_equal(weir_resource_trim_sync(NULL, 0), 0);
     weir_resource_unref(NULL);
     bad(weir_resource_extend(NULL, s.stream, s.block, 1000, 256, 2000));

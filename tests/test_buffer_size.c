@@ -49,6 +49,38 @@ static void within_its_capacity_nothing_moves(void **state)
     buffer_scene_close(&it);
 }
 
+/* Nor does anything go back; but the stream that gets the buffer waits for those who
+ * write to it, whichever call hands it over. */
+static void who_takes_over_waits_where_nothing_moves(void **state)
+{
+    (void)state;
+    for (int call = 0; call < 3; call++) {
+        buffer_scene it = buffer_scene_open();
+        weir_stream c = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+        weir_buffer x = make_buffer(&it, it.a, KIB);
+        uint64_t gates[] = { stall_stream(&it, it.a), stall_stream(&it, it.b) };
+        write_all(&it, it.a, &x, 5);
+        must_ok(weir_buffer_wait(&x, it.b, WEIR_WRITE));
+        write_all(&it, it.b, &x, 6);
+        must_ok(weir_buffer_use(&x, it.b, WEIR_WRITE));
+        void *old = x.data;
+        switch (call) {
+        case 0: must_ok(weir_buffer_reserve(&x, 10, c)); break;
+        case 1: must_ok(weir_buffer_resize(&x, KIB, c)); break;
+        default: must_ok(weir_buffer_shrink(&x, c)); break;
+        }
+        must(x.data == old && x.size == KIB && x.stream == c);
+        must_answer(WEIR_DEVICE_ERROR, weir_stream_sync(it.device, c)); /* is behind */
+        check_all(&it, c, &x, 6);
+        write_all(&it, c, &x, 7);
+        for (int i = 0; i < 2; i++)
+            open_stream(&it, gates[i]);
+        weir_buffer_reset(&x);
+        end_stream(it.device, c);
+        buffer_scene_close(&it);
+    }
+}
+
 /* Whoever reads the old bytes reads them still. */
 static void readers_keep_the_old_bytes(void **state)
 {
@@ -389,6 +421,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resizing_keeps_the_contents),
         cmocka_unit_test(within_its_capacity_nothing_moves),
+        cmocka_unit_test(who_takes_over_waits_where_nothing_moves),
         cmocka_unit_test(readers_keep_the_old_bytes),
         cmocka_unit_test(shrinking_gives_back),
         cmocka_unit_test(what_is_shared_keeps_its_size),

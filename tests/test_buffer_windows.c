@@ -1,18 +1,28 @@
 /* test_buffer_windows.c - two threads on a buffer's streams, in every way in which they
  * can interleave with a bounded number of switches. */
+#include "buffer_internal.h"
 #include "support_explore.h"
+#include "support_roomy.h"
 #include "support_scene.h"
 #include "weir/weir.h"
+
+#define ALL ((size_t)64 << 10) /* that the pool has */
 
 typedef struct stage {
     weir_device *device;
     weir_resource *pool;
     weir_stream own, unknown, reader, other, writer;
-    weir_buffer buffer;
+    weir_stream home;            /* of the buffer: own or unknown */
+    weir_buffer buffer, second;
+    weir_weak_buffer weak;
+    uint64_t released, upgraded; /* so many runs in which it was */
 } stage;
 
 static stage stage_open(explorer *self)
 {
+    *self = (explorer){ 0 };
+    self->most_switches =
+        (uint32_t)support_bound("test_buffer_windows.switches", 2, 3);
     weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
     emulated.scheduler = WEIR_EMULATED_STEPPED;
     emulated.choose = explore_choose;
@@ -20,7 +30,8 @@ static stage stage_open(explorer *self)
     weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
     options.emulated = &emulated;
     stage it = { .device = open_with("emulated:0", &options) };
-    must_ok(weir_resource_open(it.device, "pool/device", &it.pool));
+    must_ok(weir_resource_open(it.device, "pool(initial=64KiB, growth=64KiB)/"
+                               "limiting(64KiB)/device", &it.pool));
     it.own = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
     it.reader = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
     it.other = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
@@ -29,7 +40,7 @@ static stage stage_open(explorer *self)
     return it;
 }
 
-static void stage_close(stage *it)
+static void stage_close(stage *it, const explorer *self)
 {
     weir_resource_unref(it->pool);
     end_stream(it->device, it->own);
@@ -38,6 +49,8 @@ static void stage_close(stage *it)
     end_stream(it->device, it->writer);
     must_ok(support_stream_destroy(it->device, it->unknown));
     close_emulated(it->device);
+    print_message("%llu interleavings, all there are with at most %u switches\n",
+                  (unsigned long long)self->runs, (unsigned)self->most_switches);
 }
 
 static void reads_on(stage *it, weir_stream stream)
@@ -65,9 +78,6 @@ static void a_mark_speaks_for_what_was_passed_before(void **state)
 {
     (void)state;
     static explorer self;
-    self = (explorer){ 0 };
-    self.most_switches =
-        (uint32_t)support_bound("test_buffer_windows.switches", 2, 3);
     stage at = stage_open(&self);
     do {
         must_ok(weir_buffer_allocate(at.pool, at.own, 1024, WEIR_ALIGNMENT,
@@ -85,15 +95,263 @@ static void a_mark_speaks_for_what_was_passed_before(void **state)
         weir_buffer_reset(&at.buffer);
         must_ok(weir_device_sync(at.device)); /* each run begins with nothing */
     } while (explore_next(&self));
-    stage_close(&at);
-    print_message("%llu interleavings, all there are with at most %u switches\n",
-                  (unsigned long long)self.runs, (unsigned)self.most_switches);
+    stage_close(&at, &self);
+}
+
+/* ---- who is alone, and who comes meanwhile ---- */
+
+/* The buffer's owner writes to what it has got; if it has not, it has the buffer. */
+static void releases(void *argument)
+{
+    stage *it = argument;
+    weir_released r = { .struct_size = sizeof r };
+    weir_status status = weir_buffer_release(&it->buffer, &r);
+    if (status == WEIR_OK) {
+        it->released++;
+        stamp(it->device, r.stream, r.ptr, r.bytes, 2);
+        must_ok(weir_released_free_sync(it->device, &r));
+    } else {
+        must_answer(WEIR_NOT_OWNED, status);
+        must(r.ptr == NULL && it->buffer.storage != NULL);
+    }
+    weir_buffer_reset(&it->buffer);
+}
+
+static bool comes_back_to_life(stage *it, weir_buffer *out)
+{
+    weir_status status = weir_weak_buffer_upgrade(&it->weak, out);
+    if (status == WEIR_NOT_FOUND)
+        return false;
+    must_ok(status);
+    it->upgraded++;
+    return true;
+}
+
+/* Somebody writes to it for a while on another stream. */
+static void uses_it_meanwhile(void *argument)
+{
+    stage *it = argument;
+    weir_buffer mine;
+    if (!comes_back_to_life(it, &mine))
+        return;
+    must_ok(weir_buffer_wait(&mine, it->other, WEIR_WRITE));
+    stamp(it->device, it->other, mine.data, mine.size, 3);
+    must_ok(weir_buffer_use(&mine, it->other, WEIR_WRITE));
+    weir_buffer_reset(&mine);
+}
+
+/* The same on a stream of which nobody is told. */
+static void is_a_stranger_meanwhile(void *argument)
+{
+    stage *it = argument;
+    weir_buffer mine;
+    if (!comes_back_to_life(it, &mine))
+        return;
+    must_ok(weir_buffer_wait(&mine, it->unknown, WEIR_WRITE));
+    stamp(it->device, it->unknown, mine.data, mine.size, 3);
+    weir__storage_hold(mine.storage, WEIR__HOLDER_NONE);
+    weir_storage *storage = mine.storage;
+    weir_buffer_reset(&mine);
+    weir__storage_leave_unnamed(storage);
+}
+
+/* What is released is ordered behind all who had it, also who came and went between
+ * the looks of who releases it. */
+static void releasing_is_behind_who_came_meanwhile(void **state)
+{
+    (void)state;
+    void (*const rivals[])(void *) = { uses_it_meanwhile, is_a_stranger_meanwhile };
+    for (size_t i = 0; i < sizeof rivals / sizeof rivals[0]; i++) {
+        static explorer self;
+        stage at = stage_open(&self);
+        do {
+            must_ok(weir_buffer_allocate(at.pool, at.own, 1024, WEIR_ALIGNMENT,
+                                         &at.buffer));
+            must_ok(weir_buffer_weaken(&at.buffer, &at.weak));
+            stamp(at.device, at.own, at.buffer.data, 1024, 1);
+            reads_on(&at, at.reader); /* something to wait for, and so windows */
+            self.active = true;
+            run_both(at.device, releases, rivals[i], &at);
+            self.active = false;
+            weir_weak_buffer_reset(&at.weak);
+            must_ok(weir_device_drain_sync(at.device));
+            must_be_quiet(at.device);
+            must_ok(weir_device_sync(at.device)); /* each run begins with nothing */
+        } while (explore_next(&self));
+        must(at.upgraded > 0 && at.released > 0 && at.released < self.runs);
+        stage_close(&at, &self);
+    }
+}
+
+static void reads_when_all_is_done(stage *it, const weir_buffer *buffer)
+{
+    weir_stream stream;
+    must_ok(weir__buffer_gather_uses(buffer, WEIR_READ, &stream));
+    check_stamp(it->device, stream, buffer->data, buffer->size, 3);
+}
+
+static void gathers(void *argument)
+{
+    stage *it = argument;
+    reads_when_all_is_done(it, &it->buffer);
+}
+
+static void gathers_as_well(void *argument)
+{
+    stage *it = argument;
+    reads_when_all_is_done(it, &it->second);
+}
+
+/* Two holders wait for what a stranger wrote: neither takes it for done because the
+ * other is about to wait. */
+static void each_holder_waits_for_strangers(void **state)
+{
+    (void)state;
+    static explorer self;
+    stage at = stage_open(&self);
+    do {
+        must_ok(weir_buffer_allocate(at.pool, at.own, 1024, WEIR_ALIGNMENT,
+                                     &at.buffer));
+        must_ok(weir_buffer_share(&at.buffer, &at.second));
+        must_ok(weir_buffer_set_stream(&at.second, at.other));
+        must_ok(weir_buffer_wait(&at.buffer, at.unknown, WEIR_WRITE));
+        stamp(at.device, at.unknown, at.buffer.data, 1024, 3);
+        weir__storage_hold(at.buffer.storage, WEIR__HOLDER_NONE);
+        weir__storage_leave_unnamed(at.buffer.storage);
+        self.active = true;
+        run_both(at.device, gathers, gathers_as_well, &at);
+        self.active = false;
+        weir_buffer_reset(&at.buffer);
+        weir_buffer_reset(&at.second);
+        must_ok(weir_device_drain_sync(at.device));
+        must_be_quiet(at.device);
+        must_ok(weir_device_sync(at.device)); /* each run begins with nothing */
+    } while (explore_next(&self));
+    stage_close(&at, &self);
+}
+
+/* ---- who leaves a stream, and who comes to it meanwhile ---- */
+
+/* Somebody reads it on the stream that the buffer had when it was weakened: nothing is
+ * noted, where there is a holder on that stream to count for it. */
+static void reads_at_home(void *argument)
+{
+    stage *it = argument;
+    weir_buffer mine;
+    if (!comes_back_to_life(it, &mine))
+        return;
+    must_ok(weir_buffer_wait(&mine, it->home, WEIR_READ));
+    check_stamp(it->device, it->home, mine.data, mine.size, 1);
+    weir_buffer_reset(&mine);
+}
+
+static void changes_its_stream(void *argument)
+{
+    stage *it = argument;
+    must_ok(weir_buffer_set_stream(&it->buffer, it->other));
+}
+
+static void hands_itself_over(void *argument)
+{
+    stage *it = argument;
+    weir_status status = weir_buffer_resize(&it->buffer, 512, it->other);
+    if (status != WEIR_OK)
+        must_answer(WEIR_NOT_OWNED, status);
+}
+
+static void moves_away(void *argument)
+{
+    stage *it = argument;
+    weir_status status = weir_buffer_resize(&it->buffer, 8192, it->other);
+    if (status != WEIR_OK)
+        must_answer(WEIR_NOT_OWNED, status);
+}
+
+/* Where the resource extends blocks. */
+static void grows_where_it_is(void *argument)
+{
+    moves_away(argument);
+}
+
+static void ends_before_the_second(void *argument)
+{
+    stage *it = argument;
+    weir_buffer_reset(&it->buffer);
+}
+
+/* A holder counts for others on its stream only with a mark that it takes later. */
+static void leaving_a_stream_is_behind_who_came_to_it(void **state)
+{
+    (void)state;
+    void (*const leave[])(void *) = { changes_its_stream, hands_itself_over, moves_away,
+                                      grows_where_it_is, ends_before_the_second };
+    for (size_t i = 0; i < 2 * sizeof leave / sizeof leave[0]; i++) {
+        void (*leaves)(void *) = leave[i / 2];
+        static explorer self;
+        stage at = stage_open(&self);
+        roomy extending;
+        weir_resource *in_place = roomy_open(&extending, at.pool, 8192);
+        weir_resource *mr = leaves == grows_where_it_is ? in_place : at.pool;
+        at.home = i % 2 == 0 ? at.own : at.unknown;
+        do {
+            must_ok(weir_buffer_allocate(mr, at.home, 1024, WEIR_ALIGNMENT,
+                                         &at.buffer));
+            must_ok(weir_buffer_weaken(&at.buffer, &at.weak));
+            stamp(at.device, at.home, at.buffer.data, 1024, 1);
+            if (leaves == ends_before_the_second) {
+                must_ok(weir_buffer_share(&at.buffer, &at.second));
+                must_ok(weir_buffer_set_stream(&at.second, at.other));
+            }
+            self.active = true;
+            run_both(at.device, leaves, reads_at_home, &at);
+            self.active = false;
+            weir_weak_buffer_reset(&at.weak);
+            weir_buffer_reset(&at.buffer);
+            weir_buffer_reset(&at.second);
+            void *all = take(at.pool, at.other, ALL);
+            stamp(at.device, at.other, all, ALL, 2);
+            give(at.pool, at.other, all, ALL);
+            must_be_quiet(at.device);
+            must_ok(weir_device_sync(at.device)); /* each run begins with nothing */
+        } while (explore_next(&self));
+        must(at.upgraded > 0);
+        must((extending.extensions > 0) == (mr == in_place));
+        weir_resource_unref(in_place);
+        stage_close(&at, &self);
+    }
+}
+
+/* Who leaves and is alone need not be for long. */
+static void a_weak_holder_has_the_bytes_or_none(void **state)
+{
+    (void)state;
+    static explorer self;
+    stage at = stage_open(&self);
+    do {
+        must_ok(weir_buffer_allocate(at.pool, at.own, 1024, WEIR_ALIGNMENT,
+                                     &at.buffer));
+        must_ok(weir_buffer_weaken(&at.buffer, &at.weak));
+        stamp(at.device, at.own, at.buffer.data, 1024, 1);
+        self.active = true;
+        run_both(at.device, ends_before_the_second, uses_it_meanwhile, &at);
+        self.active = false;
+        weir_weak_buffer_reset(&at.weak);
+        must_be_quiet(at.device);
+        must_equal(statistics_of(at.pool).out_bytes, 0);
+        must_ok(weir_device_sync(at.device)); /* each run begins with nothing */
+    } while (explore_next(&self));
+    must(at.upgraded > 0 && at.upgraded < self.runs);
+    stage_close(&at, &self);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mark_speaks_for_what_was_passed_before),
+        cmocka_unit_test(releasing_is_behind_who_came_meanwhile),
+        cmocka_unit_test(each_holder_waits_for_strangers),
+        cmocka_unit_test(leaving_a_stream_is_behind_who_came_to_it),
+        cmocka_unit_test(a_weak_holder_has_the_bytes_or_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

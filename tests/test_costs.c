@@ -106,6 +106,10 @@ static void memory_of_the_host_costs_by_its_bytes(void **state)
     must_cost(pinned_free, 1);
     must_ok(weir__managed_malloc(device, 4 * MIB, &managed, &ptr));
     must_cost(managed_malloc, 4);
+    must_ok(weir__prefetch(device, NULL, ptr, 3 * MIB, WEIR__PLACE_DEVICE));
+    must_cost(prefetch, 3);
+    must_ok(weir__prefer(device, ptr, 2 * MIB, WEIR__PLACE_HOST));
+    must_cost(prefer, 2);
     must_ok(weir__free(device, ptr));
     must_cost(free, 4);
     void *pages = aligned_alloc(4096, MIB);

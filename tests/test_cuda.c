@@ -59,6 +59,7 @@ static void scene_end(scene *it)
     must_equal(state.pinned_blocks, 0);
     must_equal(state.registered_blocks, 0);
     must_equal(state.streams + state.events + state.pools, 0);
+    must_equal(state.objects + state.mappings + state.addresses + state.opened, 0);
     close_emulated(it->device);
     must_equal(fakes_look().retained, 0);
 }
@@ -131,7 +132,7 @@ static void failures_are_told_with_their_own_code(void **state)
         must(fail_all(&it, one, cudaErrorMemoryAllocation, one->memory) > 1);
         (void)fail_all(&it, one, cudaErrorNotSupported, WEIR_NOT_SUPPORTED);
     }
-    must_equal(calls, 2 * PRIMITIVES + 9);
+    must_equal(calls, 2 * PRIMITIVES + 39);
     scene_end(&it);
 }
 

@@ -168,6 +168,31 @@ static void done_may_name_another_stream(void **state)
     buffer_scene_close(&it);
 }
 
+/* The exporter's stream is the tensor's as well, and so the exporter, which left
+ * before, had nothing to note. */
+static void done_elsewhere_keeps_the_exporters_work(void **state)
+{
+    (void)state;
+    buffer_scene it = tight_scene();
+    int64_t to = number_of(it.a);
+    weir_dlpack_request request = ask(&to, WEIR_READ);
+    weir_buffer buffer = make_buffer(&it, it.a, ROOM);
+    write_all(&it, it.a, &buffer, 1);
+    weir_dlpack x = must_export(&buffer, &request);
+    must_ok(weir_buffer_wait(&buffer, it.b, WEIR_READ));
+    check_stamp(it.device, it.b, data_of(x), ROOM, 1);
+    uint64_t gate = stall_stream(&it, it.a);
+    check_all(&it, it.a, &buffer, 1);
+    weir_buffer_reset(&buffer);
+    must_ok(weir_dlpack_done_versioned(x.versioned, it.b));
+    void *ptr = take(it.pool, it.b, ROOM);
+    stamp(it.device, it.b, ptr, ROOM, 2);
+    must_answer(WEIR_DEVICE_ERROR, weir_stream_sync(it.device, it.b));
+    open_stream(&it, gate);
+    give(it.pool, it.b, ptr, ROOM);
+    buffer_scene_close(&it);
+}
+
 /* What the importer put on its stream, and what it noted, holds the exporter's
  * bytes. */
 static void an_import_of_our_own_knows_its_streams(void **state)
@@ -271,6 +296,30 @@ static void the_host_leaves_nothing_behind(void **state)
         must_equal(pending_of(it.device).limbo_count, 0);
     }
     weir_resource_unref(mr);
+    buffer_scene_close(&it);
+}
+
+/* The copy is under way when the wait for it fails: nobody gets the bytes before it is
+ * done. The buffer's own stream has ended, and the legacy one copies. */
+static void a_copy_that_was_not_waited_for_is_not_forgotten(void **state)
+{
+    (void)state;
+    const weir_dlpack_place host = { WEIR_DLPACK_CPU, 0 };
+    buffer_scene it = tight_scene();
+    weir_stream ended = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    weir_buffer buffer = make_buffer(&it, ended, ROOM);
+    write_all(&it, ended, &buffer, 1);
+    end_stream(it.device, ended);
+    weir_dlpack_request request = ask(NULL, WEIR_READ);
+    request.device = &host;
+    uint64_t gate = stall_stream(&it, NULL);
+    plan_fault(it.device, "stream_sync", 1, false, WEIR_DEVICE_ERROR);
+    must_not_export(WEIR_DEVICE_ERROR, &buffer, &request);
+    must_equal(pending_of(it.device).deferred_count, 1);
+    weir_buffer_reset(&buffer);
+    must_come_back(&it, gate, true);
+    must_ok(weir_device_drain_sync(it.device));
+    must_equal(pending_of(it.device).deferred_count, 0);
     buffer_scene_close(&it);
 }
 
@@ -482,10 +531,12 @@ int main(void)
         cmocka_unit_test(bytes_come_back_behind_the_consumers_stream),
         cmocka_unit_test(done_names_the_stream),
         cmocka_unit_test(done_may_name_another_stream),
+        cmocka_unit_test(done_elsewhere_keeps_the_exporters_work),
         cmocka_unit_test(an_import_of_our_own_knows_its_streams),
         cmocka_unit_test(done_refuses_what_is_not_ours),
         cmocka_unit_test(only_streams_without_a_name_lead_to_limbo),
         cmocka_unit_test(the_host_leaves_nothing_behind),
+        cmocka_unit_test(a_copy_that_was_not_waited_for_is_not_forgotten),
         cmocka_unit_test(any_thread_may_delete),
         cmocka_unit_test(in_a_forks_child_nothing_happens),
         cmocka_unit_test(captures_are_left_alone),

@@ -102,7 +102,8 @@ static void what_lies_elsewhere_is_refused(void **state)
     buffer_scene_close(&it);
 }
 
-/* Of another major version there is nothing but a version, a context and a deleter. */
+/* Of another major version there is nothing but a version, a context and a deleter,
+ * though the rest may look like that of ours. */
 static void of_another_version_only_the_deleter_is_touched(void **state)
 {
     (void)state;
@@ -115,6 +116,8 @@ static void of_another_version_only_the_deleter_is_touched(void **state)
         must(head != NULL);
         bytes_on(WEIR_DLPACK_CPU, 0, &from);
         from.versioned.version.major = majors[i];
+        must_answer(WEIR_NOT_SUPPORTED,
+                    try_import(it.device, foreign_versioned(&from), NULL));
         memcpy((void *)head, &from.versioned, bytes);
         weir_dlpack tensor = { NULL, (struct DLManagedTensorVersioned *)(void *)head };
         must_answer(WEIR_NOT_SUPPORTED, try_import(it.device, tensor, NULL));
@@ -274,6 +277,53 @@ static void another_device_may_import_what_is_the_hosts(void **state)
     buffer_scene_close(&it);
 }
 
+/* One of other options cannot be opened beside it. */
+static bool is_open(const char *name)
+{
+    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
+    emulated.memory_bytes = 64 * MIB;
+    weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
+    options.emulated = &emulated;
+    weir_device *device;
+    weir_status status = weir_device_open(name, &options, &device);
+    if (status != WEIR_OK)
+        must_answer(WEIR_INVALID_ARGUMENT, status);
+    weir_device_unref(device);
+    return status != WEIR_OK;
+}
+
+/* Nothing else does: not who made the tensor, nor its resource if that was Weir. */
+static void an_import_keeps_its_device(void **state)
+{
+    (void)state;
+    for (int is_own = 0; is_own < 2; is_own++) {
+        weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
+        weir_device *device = open_with("emulated:1", &options);
+        foreign_tensor from;
+        weir_resource *pool;
+        weir_buffer buffer, import;
+        weir_tensor tensor;
+        bytes_on(WEIR_DLPACK_CPU, 0, &from);
+        weir_dlpack x = foreign_versioned(&from);
+        must_ok(weir_resource_open(device, "pool/device", &pool));
+        must_ok(weir_buffer_allocate(pool, NULL, KIB, 256, &buffer));
+        if (is_own)
+            x = must_export(&buffer, NULL);
+        must_ok(weir_dlpack_import(device, NULL, x, NULL, &import, &tensor));
+        weir_buffer_reset(&buffer);
+        weir_resource_unref(pool);
+        weir_device_unref(device);
+        must(is_open("emulated:1"));
+        must_equal(from.deletions, 0);
+        weir_buffer_reset(&import);
+        device = open_with("emulated:1", &options); /* where the end may be put off */
+        must_ok(weir_device_drain_sync(device));
+        weir_device_unref(device);
+        must(!is_open("emulated:1"));
+        must_equal(from.deletions, !is_own);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +336,7 @@ int main(void)
         cmocka_unit_test(arrays_without_elements_are_taken),
         cmocka_unit_test(what_is_read_only_stays_so),
         cmocka_unit_test(another_device_may_import_what_is_the_hosts),
+        cmocka_unit_test(an_import_keeps_its_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

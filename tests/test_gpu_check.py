@@ -16,6 +16,7 @@ import unittest
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(TOP, "tools"))
+import gpu_check_arrays as arrays_of
 import gpu_check_machine as machine_of
 import gpu_check_pairs as pairs_of
 import gpu_check_peers as peers_of
@@ -223,6 +224,81 @@ class Sanitizer(unittest.TestCase):
         self.assertEqual((step.state, step.words), ("failed", "weir: it broke"))
 
 
+class Arrays(unittest.TestCase):
+    def test_lines_become_steps_and_the_last_one_is_its_end(self):
+        line = json.dumps({"case": "a", "state": "failed", "words": "b"})
+        steps, has_ended = arrays_of.steps_told(f"noise\n{line}\n")
+        self.assertEqual([(step.name, step.state, step.words) for step in steps],
+                         [("a", "failed", "b")])
+        self.assertFalse(has_ended)
+        self.assertTrue(arrays_of.steps_told('{"ended": true}\n')[1])
+
+    def steps(self, name, text):
+        """Those of a library of that text, found before any other of its name."""
+        with tempfile.TemporaryDirectory() as folder:
+            place = os.path.join(folder, name)
+            os.makedirs(place)
+            path = os.path.join(place, "__init__.py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            stand_in = os.path.join(BUILD, "stand_in")
+            ran = runner(WEIR_LIBRARY=os.path.join(stand_in, "libweir.so"),
+                         WEIR_CLIENT=os.path.join(BUILD, "tests/libweir_client.so"),
+                         PYTHONPATH=folder, PYTHONDONTWRITEBYTECODE="1").run(
+                [sys.executable, arrays_of.PROGRAM, name, "stand-in"], 30)
+        steps, has_ended = arrays_of.steps_told(ran.out)
+        self.assertTrue(has_ended, ran.all)
+        return steps
+
+    @unittest.skipUnless(HAS_STAND_IN, "no stand-in for CUDA here")
+    def test_absent_and_refused_are_two_things(self):
+        torch = "__version__ = '2'\nclass version: cuda = {}\n" \
+                "class cuda:\n    is_available = lambda: False\n"
+        jax = "def devices(kind): raise RuntimeError('{}')\n"
+        cupy = "class cuda:\n    class runtime:\n" \
+               "        def getDeviceCount(): raise ValueError('none')\n"
+        for name, text, state, words in (
+                ("torch", torch.format(None), "not there", "torch for CUDA"),
+                ("torch", torch.format("'13'"), "refused here", "finds no GPU"),
+                ("torch", "import no_such_thing", "not there", "no_such_thing"),
+                ("torch", "1 / 0", "refused here", "ZeroDivisionError"),
+                ("jax", jax.format("no platforms for it"), "not there", "jax for CUDA"),
+                ("jax", jax.format("the driver says no"), "refused here", "driver"),
+                ("cupy", cupy, "refused here", "ValueError: none"),
+                ("numba", "", "not there", "numba.cuda")):
+            steps = self.steps(name, text)
+            self.assertEqual([step.state for step in steps], [state], steps[0].words)
+            self.assertIn(words, steps[0].words)
+
+    @unittest.skipUnless(HAS_STAND_IN, "no stand-in for CUDA here")
+    def test_each_is_asked_for_what_it_has(self):
+        text = "import planted; planted.take_place_of('{}')"
+        for name, count in (("torch", 13), ("cupy", 13), ("numba", 12)):
+            steps = self.steps(name, text.format(name))
+            self.assertEqual({step.state for step in steps}, {"passed"},
+                             [step.words for step in steps])
+            self.assertEqual((len(steps), steps[0].words), (count, f"{name} planted"))
+
+
+    @unittest.skipUnless(HAS_STAND_IN, "no stand-in for CUDA here")
+    def test_one_that_names_no_stream_is_found_out(self):
+        steps = self.steps("torch", """
+import planted
+
+class Deaf:
+    def __init__(self, source):
+        self.source, self.__dlpack_device__ = source, source.__dlpack_device__
+
+    def __dlpack__(self, **options):
+        return self.source.__dlpack__(**dict(options, stream=-1))
+
+planted.take_place_of("torch")
+planted.torch.from_dlpack = lambda source: planted.from_dlpack(Deaf(source))
+""")
+        failed = {step.name: step.words for step in steps if step.state == "failed"}
+        self.assertIn("wrong bytes", failed["the peers stream waits for ours"])
+
+
 class Building(unittest.TestCase):
     def test_a_package_that_is_missing_is_named(self):
         for words, state, package in (
@@ -349,6 +425,19 @@ class Runs(unittest.TestCase):
         self.assertEqual(states["weir async"], "failed")
 
     @unittest.skipUnless(HAS_STAND_IN, "no stand-in for CUDA here")
+    def test_arrays_go_both_ways_while_streams_are_busy(self):
+        steps = self.check("--only", "arrays")["arrays"]["steps"]
+        found = {}
+        for step in steps:
+            found.setdefault(step["step"].split(": ")[0], []).append(step["state"])
+        self.assertEqual(set(found), {*arrays_of.ALWAYS, *arrays_of.LIBRARIES})
+        for name, states in found.items():
+            self.assertEqual(set(states), {"passed" if name in arrays_of.ALWAYS else
+                                           "not there"}, name)
+        counts = {name: len(states) for name, states in found.items()}
+        self.assertEqual([counts[name] for name in arrays_of.ALWAYS], [13, 13, 18])
+
+    @unittest.skipUnless(HAS_STAND_IN, "no stand-in for CUDA here")
     def test_pairs_are_timed_on_weir_and_on_cuda(self):
         steps = self.check("--only", "pairs")["pairs"]["steps"]
         self.assertEqual(len(steps), len(pairs_of.CASES) * len(pairs_of.ALLOCATORS))
@@ -367,9 +456,9 @@ class Runs(unittest.TestCase):
 
     def test_what_is_not_built_is_named(self):
         build = os.path.join(self.folder.name, "nothing")
-        stages = self.check("--only", "facts", "costs", "replays", "pairs",
+        stages = self.check("--only", "facts", "costs", "arrays", "replays", "pairs",
                             build=build)
-        for name in ("facts", "costs", "replays", "pairs"):
+        for name in ("facts", "costs", "arrays", "replays", "pairs"):
             self.assertEqual(stages[name]["state"], "not there")
         self.assertIn("cuda_facts", stages["facts"]["steps"][0]["words"])
 

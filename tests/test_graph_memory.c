@@ -201,7 +201,8 @@ static void resources_serve_graphs(void **state)
 {
     (void)state;
     static const char *const specs[] = { NULL, "device", "managed", "pinned", "async",
-                                         "pool/device", "pool/async" };
+                                         "pool/device", "pool/async",
+                                         "fixed_size(64KiB)/device", "binning/device" };
     uint64_t seeds = support_bound("test_graph_memory.seeds", 20, 500);
     for (size_t of = 0; of < sizeof specs / sizeof specs[0]; of++) {
         for (uint64_t i = 0; i < (of == 0 ? seeds : seeds / 5); i++)

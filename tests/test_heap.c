@@ -213,6 +213,40 @@ static void heap_keeps_the_records_of_owners_apart(void **state)
     weir__heap_close(&heap);
 }
 
+/* The same of the records of what is free, of which a group has eight. Neighbours of
+ * two owners do not merge. */
+static void heap_keeps_the_free_records_of_owners_apart(void **state)
+{
+    (void)state;
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    uint32_t blocks[2 * EACH], groups[2][EACH];
+    open_heap(&heap, &chunk, 1024 * GRAIN);
+    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
+    for (size_t i = 0; i < 2 * EACH; i++)
+        must(weir__heap_promise(&heap));
+    for (size_t i = 0; i < 2 * EACH; i++) {
+        blocks[i] = take_best(&heap, done, GRAIN, GRAIN);
+        weir__heap_forget_promise(&heap);
+    }
+    for (size_t i = 0; i < 2 * EACH; i++) {
+        must(weir__heap_promise(&heap));
+        weir__heap_owner *owner = weir__heap_owner_get(&heap, 1 + i % 2, NULL);
+        owner->pins = 1; /* it stays */
+        come_back(&heap, blocks[i]);
+        (void)weir__heap_release(&heap, blocks[i], (weir__mark){ owner->clock, 1 });
+        weir__heap_forget_promise(&heap);
+        weir__heap_verify(&heap);
+        groups[i % 2][i / 2] =
+            weir__heap_link(weir__heap_block_of(&heap, blocks[i])) / 8;
+    }
+    for (size_t i = 0; i < EACH; i++) {
+        for (size_t k = 0; k < EACH; k++)
+            must(groups[0][i] != groups[1][k]);
+    }
+    weir__heap_close(&heap);
+}
+
 /* Who has no owner, and can be given none, is told so before anything changes. */
 static void heap_says_when_it_knows_no_more_clocks(void **state)
 {
@@ -382,6 +416,7 @@ int main(void)
         cmocka_unit_test(heap_merges_what_is_usable),
         cmocka_unit_test(heap_keeps_the_rows_that_it_promised),
         cmocka_unit_test(heap_keeps_the_records_of_owners_apart),
+        cmocka_unit_test(heap_keeps_the_free_records_of_owners_apart),
         cmocka_unit_test(heap_says_when_it_knows_no_more_clocks),
         cmocka_unit_test(heap_takes_back_without_records),
         cmocka_unit_test(heap_is_quick_and_small_in_any_order),

@@ -1,11 +1,12 @@
 /* test_hit_lines.c - a hit stores to no line that another thread's hits use.
  *
- * Two threads, each with a stream of its own in one pool, warm up by turns, block by
- * block; then one of them makes hits alone, and after it the other. The program runs
- * under valgrind's lackey, which prints every load and store, and with what the program
- * itself prints in between it is known whose they are: of all that is the library's
- * doing, for what else a thread does to pass its turn on has no end that the other
- * could wait for. What one of them has stored to, the other may not have touched.
+ * Two threads in one pool, each with a stream of its own or both on one, warm up by
+ * turns, block by block; then one of them makes hits alone, and after it the other. The
+ * program runs under valgrind's lackey, which prints every load and store, and with
+ * what the program itself prints in between it is known whose they are: of all that is
+ * the library's doing, for what else a thread does to pass its turn on has no end that
+ * the other could wait for. What one of them has stored to, the other may not have
+ * touched.
  *
  * The library is the one that ships. Where valgrind refuses membarrier the gates'
  * owners fence: by an exchange, and else by the same accesses.
@@ -40,7 +41,8 @@ static const size_t sizes[SIZES] = { 256, 4096, 1 << 20 };
 /* ---- the program under valgrind ---- */
 
 typedef struct actor {
-    size_t number;          /* of its stream, too */
+    size_t number;
+    size_t stream;          /* its number */
     pthread_barrier_t *end; /* nobody ends while another is at work */
     hits_scene *scene;
     void (*work)(struct actor *self);
@@ -84,12 +86,12 @@ static void warm_up(actor *self, size_t bytes)
     void *blocks[DEPTH];
     for (size_t i = 0; i < DEPTH; i++) {
         take_turn(self);
-        blocks[i] = hits_take(self->scene, self->number, bytes);
+        blocks[i] = hits_take(self->scene, self->stream, bytes);
         pass_turn(self);
     }
     for (size_t i = 0; i < DEPTH; i++) {
         take_turn(self);
-        hits_give(self->scene, self->number, blocks[i], bytes);
+        hits_give(self->scene, self->stream, blocks[i], bytes);
         pass_turn(self);
     }
 }
@@ -97,7 +99,7 @@ static void warm_up(actor *self, size_t bytes)
 static void work_on_hits(actor *self)
 {
     for (size_t i = 0; i < SIZES; i++)
-        hits_run_on(self->scene, self->number, sizes[i], DEPTH, ROUNDS);
+        hits_run_on(self->scene, self->stream, sizes[i], DEPTH, ROUNDS);
 }
 
 /* Two lines; a request for no bytes stores its null where it is told to, and nowhere
@@ -106,7 +108,7 @@ static _Alignas(64) void *answers[2 * 8];
 
 static void ask_for_nothing(actor *self, void **out)
 {
-    if (weir_allocate(self->scene->pool, self->scene->streams[self->number], 0,
+    if (weir_allocate(self->scene->pool, self->scene->streams[self->stream], 0,
                       WEIR_ALIGNMENT, out) != WEIR_OK)
         hits_stop("no nothing");
 }
@@ -162,7 +164,7 @@ static int say_where(struct dl_phdr_info *object, size_t size, void *symbol)
     return 0;
 }
 
-static int run_program(void (*work)(actor *self))
+static int run_program(void (*work)(actor *self), bool on_one_stream)
 {
     hits_scene scene = hits_open();
     pthread_t threads[THREADS];
@@ -172,7 +174,7 @@ static int run_program(void (*work)(actor *self))
         pthread_barrier_init(&end, NULL, THREADS) != 0)
         hits_stop("no library, or no barrier");
     for (size_t i = 0; i < THREADS; i++) {
-        actors[i] = (actor){ i, &end, &scene, work };
+        actors[i] = (actor){ i, on_one_stream ? 0 : i, &end, &scene, work };
         if (pthread_create(&threads[i], NULL, act, &actors[i]) != 0)
             hits_stop("no thread");
     }
@@ -328,17 +330,27 @@ static void hits_of_two_threads_share_no_line(void **state)
     assert_int_equal(shared_lines_of("hits"), 0);
 }
 
+static void hits_on_one_stream_share_no_line(void **state)
+{
+    (void)state;
+    leave_out_without_valgrind();
+    assert_int_equal(shared_lines_of("hits_on_one_stream"), 0);
+}
+
 int main(int count, char **arguments)
 {
     if (count == 2 && strcmp(arguments[1], "hits") == 0)
-        return run_program(work_on_hits);
+        return run_program(work_on_hits, false);
+    if (count == 2 && strcmp(arguments[1], "hits_on_one_stream") == 0)
+        return run_program(work_on_hits, true);
     if (count == 2 && strcmp(arguments[1], "one_line") == 0)
-        return run_program(work_on_one_line);
+        return run_program(work_on_one_line, false);
     if (count == 2 && strcmp(arguments[1], "two_lines") == 0)
-        return run_program(work_on_two_lines);
+        return run_program(work_on_two_lines, false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shared_line_is_found),
         cmocka_unit_test(hits_of_two_threads_share_no_line),
+        cmocka_unit_test(hits_on_one_stream_share_no_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* test_hit_locks.c - how many locks the library takes as it ships, with stacks as deep
- * as a user has them: none for hits, and a few for each magazine of blocks that one
- * thread frees on another's stream.
+ * as a user has them: none for hits, three for each magazine of blocks that one thread
+ * allocates and another frees, and a few more where it frees them on another stream.
  *
  * The library's locks are the system's, and the dynamic linker finds them in the
  * program first: here they are counted. */
@@ -19,9 +19,11 @@
 
 #define PAIRS    32768
 #define BATCH    16   /* blocks that change hands at once */
-#define WARM     256  /* batches before anything is counted */
+#define WARM     512  /* batches before anything is counted: by then nobody is expected
+                         to look for another stream's memory */
 #define MAGAZINE 32   /* as the pool's */
-#define LOCKS_MOST 8  /* for each magazine, those of the device among them */
+#define LOCKS_MOST 3  /* for each magazine: the pool's to take it, to give it and, for
+                         its mark, the order's */
 #define LOCKS_BETWEEN_MOST 24 /* with a wait */
 #define BYTES    ((size_t)4096)
 
@@ -162,7 +164,7 @@ static void frees_on_another_thread_lock_seldom(void **state)
                   (double)(sum_of(&calls_after) - sum_of(&calls)) / PAIRS);
     assert_true(locks_to_take + it.locks_to_free <=
                 PAIRS / MAGAZINE * LOCKS_MOST);
-    assert_true(records <= PAIRS / MAGAZINE + 2);
+    assert_true(records <= 1); /* the thread's end */
     hits_close(&it.scene);
 }
 

@@ -1,5 +1,6 @@
 /* test_hit_steps.c - every instruction of a hit, one by one: none is a locked
- * read-modify-write, a fence or a system call, and all of them are the library's.
+ * read-modify-write, a fence or a system call, and all of them are the library's. And
+ * those of a tensor's round trip, which needs malloc, and two of the first kind.
  *
  * A child process warms a pool up and stops; from there to a second stop it is stepped
  * by ptrace, and what it is about to do is read from the parent's own memory, which
@@ -115,6 +116,7 @@ static void instructions_are_told_apart(void **state)
 typedef struct seen {
     uint64_t steps;
     uint64_t in_library;
+    uint64_t forbidden_in_library;
     uint64_t findings;
     char first[256]; /* of them, in words */
 } seen;
@@ -169,6 +171,8 @@ static bool look_at(uintptr_t at, seen *out)
     const char *is = forbidden(code);
     if (is != NULL)
         find(out, is, at, &info);
+    if (is != NULL && info.dli_fbase == library)
+        out->forbidden_in_library++;
     return true;
 }
 
@@ -391,12 +395,69 @@ static void hits_take_no_lock_and_call_nobody(void **state)
 #endif
 }
 
+/* ---- a tensor handed over on its stream, and ended there ---- */
+
+#define TRIPS        32
+#define TRIP_LONGEST 1300 /* as LONGEST: a quarter more than gcc's release has */
+#define TRIP_ATOMICS 2    /* one more holder of the bytes, and one less */
+
+static void run_trips(const hits_scene *it, weir_buffer *buffer, size_t count)
+{
+    static const uint32_t version[2] = { 1, 3 };
+    static const int64_t extents[2] = { 2, 512 };
+    const weir_tensor tensor = { { WEIR_DTYPE_FLOAT, 32, 1 }, 2, extents, NULL, 0 };
+    int64_t stream = (int64_t)(intptr_t)it->streams[0];
+    weir_dlpack_request request = WEIR_DLPACK_REQUEST_INIT;
+    weir_tensor seen_there;
+    weir_buffer import;
+    weir_dlpack out;
+    request.max_version = version;
+    request.stream = &stream;
+    while (count-- > 0) {
+        if (weir_dlpack_export(buffer, &tensor, &request, &out) != WEIR_OK ||
+            weir_dlpack_import(it->device, it->streams[0], out, NULL, &import,
+                               &seen_there) != WEIR_OK)
+            hits_stop("no round trip");
+        weir_buffer_reset(&import);
+    }
+}
+
+static void body_of_trips(const void *argument)
+{
+    (void)argument;
+    weir_buffer buffer;
+    begin_a_sleeper();
+    hits_scene it = hits_open();
+    if (weir_buffer_allocate(it.pool, it.streams[0], 4096, WEIR_ALIGNMENT, &buffer) !=
+        WEIR_OK)
+        hits_stop("no buffer");
+    run_trips(&it, &buffer, WARM_ROUNDS);
+    stop_here();
+    run_trips(&it, &buffer, TRIPS);
+    stop_here();
+}
+
+static void a_round_trip_has_two_atomics(void **state)
+{
+    (void)state;
+    seen out;
+    leave_out_where_refused(watch(body_of_trips, NULL, &out));
+    print_message("%.1f instructions a round trip, and the host allocator's\n",
+                  (double)out.in_library / TRIPS);
+    assert_true(out.in_library >= 100 * TRIPS);
+    assert_int_equal(out.forbidden_in_library, TRIP_ATOMICS * TRIPS);
+#ifdef __OPTIMIZE__
+    assert_true(out.in_library <= TRIP_LONGEST * TRIPS);
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(instructions_are_told_apart),
         cmocka_unit_test(what_no_hit_may_have_is_found),
         cmocka_unit_test(hits_take_no_lock_and_call_nobody),
+        cmocka_unit_test(a_round_trip_has_two_atomics),
     };
     return cmocka_run_group_tests(tests, find_bases, NULL);
 }

@@ -338,6 +338,43 @@ static void pages_stay_for_the_last_buffer(void **state)
     }
 }
 
+/* A buffer with the pages of two others, and one within it: what was registered stays
+ * so for the last of them, in whatever order they end. */
+static void pages_of_several_stay_for_the_last_buffer(void **state)
+{
+    (void)state;
+    enum { COUNT = 4 };
+    static const size_t at[COUNT] = { 0, 2, 1, 1 }, count[COUNT] = { 2, 2, 3, 2 };
+    for (int order = 0; order < 4; order++) {
+        buffer_scene it = buffer_scene_open();
+        end ended[COUNT];
+        unsigned char *pages = make_pages(COUNT);
+        weir_buffer x[COUNT];
+        for (size_t i = 0; i < COUNT; i++) {
+            const int64_t shape = (int64_t)(count[i] * PAGE);
+            weir_host_array array = bytes_at(&it, pages + at[i] * PAGE, &shape,
+                                             &ended[i]);
+            array.pinned = true;
+            must_ok(weir_buffer_adopt_host(it.device, it.a, &array, &x[i]));
+            must_equal(properties_of(&x[i]).kind, WEIR_MEMORY_PINNED);
+        }
+        for (int i = 0; i < COUNT; i++) {
+            int ends = order % 2 == 0 ? (i + order) % COUNT
+                                      : COUNT - 1 - (i + order) % COUNT;
+            end_buffer(&it, &x[ends]);
+            must_equal(ended[ends].count, 1);
+            for (size_t j = 0; j < COUNT; j++) {
+                for (size_t k = 0; k < count[j] && ended[j].count == 0; k++)
+                    must(is_registered(it.device, pages + (at[j] + k) * PAGE));
+            }
+        }
+        for (size_t i = 0; i < COUNT; i++)
+            must(!is_registered(it.device, pages + i * PAGE));
+        buffer_scene_close(&it);
+        free(pages);
+    }
+}
+
 /* Who was given the bytes gives up the pages as well. */
 static void released_pages_are_given_up_later(void **state)
 {
@@ -465,6 +502,7 @@ int main(void)
         cmocka_unit_test(an_array_inside_of_a_page_is_not_pinned),
         cmocka_unit_test(pages_of_others_are_used_as_they_are),
         cmocka_unit_test(pages_stay_for_the_last_buffer),
+        cmocka_unit_test(pages_of_several_stay_for_the_last_buffer),
         cmocka_unit_test(released_pages_are_given_up_later),
         cmocka_unit_test(a_registration_that_fails_leaves_nothing),
         cmocka_unit_test(without_host_memory_nothing_is_left),

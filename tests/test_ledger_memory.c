@@ -307,6 +307,48 @@ static void owned_twice_in_part(bool with)
     weir__ledger_allocate(ledger, host, A, BASE, 2 * BLOCK);
 }
 
+/* A block that was extended is one: all of it goes back, and what was added was handed
+ * out by then. */
+static void owned_twice_once_extended(bool with)
+{
+    allocate_on(A);
+    weir__ledger_extend(ledger, host, A, BASE, BLOCK, 2 * BLOCK);
+    weir__ledger_verify(ledger);
+    weir__ledger_deallocate(ledger, host, A, BASE, with ? 2 * BLOCK : BLOCK);
+    weir__ledger_verify(ledger);
+    weir__ledger_allocate(ledger, host, A, BASE + BLOCK, BLOCK);
+}
+
+static void used_before_it_is_extended(bool with)
+{
+    allocate_on(A);
+    touch(A, BASE, BLOCK, WEIR_EMULATED_READ); /* what it had may be used meanwhile */
+    touch(B, BASE + BLOCK, BLOCK, WEIR_EMULATED_READ);
+    if (with)
+        wait_for(A, B);
+    weir__ledger_extend(ledger, host, A, BASE, BLOCK, 2 * BLOCK);
+    if (!with)
+        must_equal(ours.last.ptr, BASE + BLOCK);
+    weir__ledger_deallocate(ledger, host, 0, BASE, 2 * BLOCK);
+}
+
+static void used_after_it_was_extended(bool with)
+{
+    allocate_on(A);
+    weir__ledger_extend(ledger, host, A, BASE, BLOCK, 2 * BLOCK);
+    if (!with)
+        weir__ledger_deallocate(ledger, host, A, BASE, 2 * BLOCK);
+    touch(A, BASE + 16, 16, WEIR_EMULATED_READ);
+}
+
+static void an_extended_block_is_one(void **state)
+{
+    (void)state;
+    check_edge(owned_twice_once_extended);
+    check_edge(used_before_it_is_extended);
+    check_edge(used_after_it_was_extended);
+}
+
 static void handing_out_what_is_out_is_found(void **state)
 {
     (void)state;
@@ -471,6 +513,7 @@ int main(void)
         cmocka_unit_test(release_under_running_work_is_found),
         cmocka_unit_test(use_after_free_is_found_even_in_order),
         cmocka_unit_test(handing_out_what_is_out_is_found),
+        cmocka_unit_test(an_extended_block_is_one),
         cmocka_unit_test(deallocation_of_what_is_no_block_changes_nothing),
         cmocka_unit_test(overlap_is_found_to_the_byte),
         cmocka_unit_test(one_finding_for_a_pair),

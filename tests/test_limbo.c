@@ -5,6 +5,7 @@
 #include "internal.h"
 #include "storage.h"
 #include "support_buffer.h"
+#include "support_scene.h"
 #include "support_work.h"
 
 #define LIMIT (4 * MIB) /* of small pools */
@@ -361,6 +362,77 @@ static void deleter_of_foreign_memory_is_called_once(void **state)
     buffer_scene_close(&it);
 }
 
+/* ---- while others hold the bytes ---- */
+
+/* The stranger reads what `buffer` shows as a holder of its own, which leaves first. */
+static void read_unnamed(stranger *self, const weir_buffer *buffer)
+{
+    buffer_scene *it = self->it;
+    must_ok(weir_stream_wait(it->device, self->stream, buffer->stream));
+    check_all(it, self->stream, buffer, 1);
+    weir__storage_hold(buffer->storage, WEIR__HOLDER_NONE);
+    weir__storage_leave_unnamed(buffer->storage);
+}
+
+/* The host waits for them, and if it cannot it has not forgotten that. */
+static void what_is_released_is_behind_them(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    stranger other = stranger_come(&it);
+    weir_buffer buffer = make_buffer(&it, it.a, MIB);
+    write_all(&it, it.a, &buffer, 1);
+    uint64_t gate = stall_stream(&it, other.stream);
+    read_unnamed(&other, &buffer);
+    const weir_buffer seen = buffer;
+    weir_released r = { .struct_size = sizeof r };
+    must_answer(WEIR_DEVICE_ERROR, weir_buffer_release(&buffer, &r));
+    must(memcmp(&buffer, &seen, sizeof seen) == 0 && r.ptr == NULL);
+    open_stream(&it, gate);
+    must_ok(weir_buffer_release(&buffer, &r));
+    must(r.stream == it.a && r.ptr == seen.data);
+    stamp(it.device, r.stream, r.ptr, r.bytes, 2);
+    must_ok(weir_released_free_sync(it.device, &r));
+    weir_buffer_reset(&buffer);
+    must_wait(&it, 0, 0);
+    stranger_go(&other);
+    buffer_scene_close(&it);
+}
+
+/* Only the bytes that they use go to limbo, and not those that take their place. */
+static void what_moves_leaves_the_old_bytes_in_limbo(void **state)
+{
+    (void)state;
+    for (int shrinks = 0; shrinks < 2; shrinks++) {
+        buffer_scene it = buffer_scene_open();
+        stranger other = stranger_come(&it);
+        weir_buffer buffer = make_buffer(&it, it.a, 64 * KIB);
+        write_all(&it, it.a, &buffer, 1);
+        uint64_t gate = stall_stream(&it, other.stream);
+        read_unnamed(&other, &buffer);
+        const void *old = buffer.data;
+        if (shrinks) {
+            must_ok(weir_buffer_resize(&buffer, 512, it.a));
+            must_ok(weir_buffer_shrink(&buffer, it.a));
+        } else {
+            must_ok(weir_buffer_resize(&buffer, MIB, it.a));
+        }
+        must(buffer.data != old);
+        must_wait(&it, 1, 64 * KIB);
+        weir_buffer again = make_buffer(&it, it.a, 64 * KIB);
+        must(again.data != old);
+        write_all(&it, it.a, &again, 2);
+        weir_buffer_reset(&again);
+        weir_buffer_reset(&buffer);
+        must_wait(&it, 1, 64 * KIB);
+        open_stream(&it, gate);
+        must_ok(weir_device_drain_sync(it.device));
+        must_wait(&it, 0, 0);
+        stranger_go(&other);
+        buffer_scene_close(&it);
+    }
+}
+
 /* ---- threads ---- */
 
 #define THREADS 3
@@ -406,6 +478,59 @@ static void threads_give_back_each_once(void **state)
     }
 }
 
+typedef struct rivals {
+    weir_device *device;
+    weir_storage *storage; /* of which one holder is left */
+} rivals;
+
+/* All of limbo is in its hands while it waits; it fails, and puts that back. */
+static void drains_in_vain(void *argument)
+{
+    rivals *self = argument;
+    plan_fault(self->device, "device_sync", 1, false, WEIR_DEVICE_ERROR);
+    must_answer(WEIR_DEVICE_ERROR, weir_device_drain_sync(self->device));
+}
+
+static void leaves_more(void *argument)
+{
+    rivals *self = argument;
+    weir__storage_leave_unnamed(self->storage);
+}
+
+/* Who finds no memory waits for all that is there, in whatever order it came. */
+static void the_host_waits_for_the_last_that_came(void **state)
+{
+    (void)state;
+    uint64_t seeds = support_bound("seeds of rivals in limbo", 40, 1000);
+    for (uint64_t i = 0; i < seeds; i++) {
+        (void)support_seed(i);
+        buffer_scene it = small_scene_open();
+        stranger others[] = { stranger_come(&it), stranger_come(&it) };
+        weir_buffer first = make_buffer(&it, it.a, LIMIT / 2);
+        weir_buffer second = make_buffer(&it, it.a, LIMIT / 2);
+        uint64_t gate = stall_stream(&it, others[0].stream);
+        use_unnamed(&others[0], &first);
+        weir__mark point; /* of which the second is not behind */
+        must_ok(weir__order_stock(it.device->order));
+        must_ok(weir__order_all_point(it.device->order, &point));
+        must_ok(weir_stream_wait(it.device, others[1].stream, it.a));
+        for (int j = 0; j < 50; j++) /* that takes a while */
+            write_all(&it, others[1].stream, &second, 8);
+        rivals both = { it.device, second.storage };
+        weir__storage_hold(second.storage, WEIR__HOLDER_NONE);
+        weir_buffer_reset(&second);
+        run_both(it.device, drains_in_vain, leaves_more, &both);
+        must_wait(&it, 2, LIMIT);
+        open_stream(&it, gate);
+        weir_buffer all = make_buffer(&it, it.b, LIMIT);
+        write_all(&it, it.b, &all, 5);
+        weir_buffer_reset(&all);
+        for (int j = 0; j < 2; j++)
+            stranger_go(&others[j]);
+        buffer_scene_close(&it);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,7 +545,10 @@ int main(void)
         cmocka_unit_test(without_points_the_host_waits_for_the_device),
         cmocka_unit_test(no_memory_during_a_capture_is_told),
         cmocka_unit_test(deleter_of_foreign_memory_is_called_once),
+        cmocka_unit_test(what_is_released_is_behind_them),
+        cmocka_unit_test(what_moves_leaves_the_old_bytes_in_limbo),
         cmocka_unit_test(threads_give_back_each_once),
+        cmocka_unit_test(the_host_waits_for_the_last_that_came),
     };
     return cmocka_run_group_tests_name("limbo", tests, NULL, NULL);
 }

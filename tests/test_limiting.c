@@ -1,5 +1,6 @@
 /* test_limiting.c - the limit holds, and what upstream refuses is not counted. */
 #include "support.h"
+#include "support_roomy.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "internal.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
+#include "weir/resource_ops.h"
 
 static weir_resource *limit_device(weir_device *device, size_t limit_bytes)
 {
@@ -117,6 +119,136 @@ static void limiting_create_survives_every_host_failure(void **state)
     close_emulated(device);
 }
 
+static void limiting_counts_extensions(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(5));
+    weir_resource *pool, *mr;
+    roomy room;
+    must_ok(weir_resource_open(device, "pool/device", &pool));
+    weir_resource *upstream = roomy_open(&room, pool, 4096);
+    must_ok(weir_limiting_create(upstream, 5000, &mr));
+    void *a = take(mr, NULL, 1000), *b = take(mr, NULL, 1000);
+    must_ok(weir_resource_extend(mr, NULL, a, 1000, WEIR_ALIGNMENT, 3500));
+    must_answer(WEIR_LIMIT_REACHED,
+                weir_resource_extend(mr, NULL, b, 1000, WEIR_ALIGNMENT, 1501));
+    must_equal(room.extensions, 1);
+    must_ok(weir_resource_extend(mr, NULL, b, 1000, WEIR_ALIGNMENT, 1500));
+    give(mr, NULL, a, 3500);
+    must_answer(WEIR_OUT_OF_MEMORY,
+                weir_resource_extend(mr, NULL, b, 1500, WEIR_ALIGNMENT, 4097));
+    a = take(mr, NULL, 3500); /* what upstream refused is not counted */
+    give(mr, NULL, a, 3500);
+    give(mr, NULL, b, 1500);
+    weir_resource_unref(mr);
+    weir_resource_unref(upstream);
+    weir_resource_unref(pool);
+    close_emulated(device);
+}
+
+/* ---- the soft limit ---- */
+
+typedef struct listener {
+    weir_resource *mr;
+    atomic_size_t calls, out_bytes;
+    void *spare; /* 100 bytes that it gives back, or null */
+} listener;
+
+static void listen(void *context, weir_stream stream, size_t out_bytes)
+{
+    listener *self = context;
+    atomic_fetch_add(&self->calls, 1);
+    atomic_store(&self->out_bytes, out_bytes);
+    if (self->spare == NULL)
+        return;
+    void *ptr = self->spare, *none;
+    self->spare = NULL;
+    check_stamp(weir_resource_device(self->mr), stream, ptr, 100, 1);
+    give(self->mr, stream, ptr, 100);
+    ptr = take(self->mr, stream, 100); /* passes it again */
+    give(self->mr, stream, ptr, 100);
+    must_answer(WEIR_LIMIT_REACHED, weir_allocate(self->mr, stream, 1000, 8, &none));
+}
+
+static weir_resource *limit_softly(weir_device *device, listener *it, size_t soft_bytes)
+{
+    weir_limiting_options options = WEIR_LIMITING_OPTIONS_INIT;
+    weir_resource *leaf;
+    options.on_soft_limit = listen;
+    options.context = it;
+    options.soft_limit_bytes = soft_bytes;
+    must_ok(weir_resource_open(device, "pool(limit=1MiB)/device", &leaf));
+    must_ok(weir_limiting_create_with(leaf, 1000, &options, &it->mr));
+    weir_resource_unref(leaf);
+    return it->mr;
+}
+
+static void soft_limit_is_told_each_time_it_is_passed(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(6));
+    listener it = { .spare = NULL };
+    weir_resource *mr = limit_softly(device, &it, 500);
+    void *a = take(mr, NULL, 500);
+    must_equal(it.calls, 0); /* reached, not passed */
+    void *b = take(mr, NULL, 1), *c = take(mr, NULL, 100);
+    must_equal(it.calls, 1);
+    must_equal(it.out_bytes, 501);
+    give(mr, NULL, b, 1);
+    b = take(mr, NULL, 1);
+    must_equal(it.calls, 1); /* it was above all the time */
+    must_answer(WEIR_LIMIT_REACHED, weir_allocate(mr, NULL, 500, 8, &(void *){ NULL }));
+    must_equal(it.calls, 1);
+    give(mr, NULL, c, 100);
+    give(mr, NULL, b, 1);
+    must_answer(WEIR_LIMIT_REACHED, weir_allocate(mr, NULL, 501, 8, &(void *){ NULL }));
+    must_equal(it.calls, 1); /* what is refused does not pass it */
+    b = take(mr, NULL, 500);
+    must_equal(it.calls, 2);
+    must_equal(it.out_bytes, 1000);
+    give(mr, NULL, a, 500);
+    give(mr, NULL, b, 500);
+    weir_resource_unref(mr);
+    close_emulated(device);
+}
+
+static void soft_limits_hook_may_use_the_resource(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(7));
+    listener it = { .spare = NULL };
+    weir_resource *mr = limit_softly(device, &it, 500);
+    it.spare = take(mr, NULL, 100);
+    stamp(device, NULL, it.spare, 100, 1);
+    void *none_yet;
+    must_answer(WEIR_INVALID_ARGUMENT, weir_allocate(mr, NULL, 1, 3, &none_yet));
+    void *a = take(mr, NULL, 450);
+    stamp(device, NULL, a, 450, 2);
+    must(it.spare == NULL);
+    must_equal(it.calls, 1); /* not for what it does itself */
+    must_equal(weir_last_error().status, WEIR_INVALID_ARGUMENT); /* as it was */
+    void *b = take(mr, NULL, 100);
+    must_equal(it.calls, 2); /* it was below again */
+    must_be_quiet(device);
+    check_stamp(device, NULL, a, 450, 2);
+    give(mr, NULL, a, 450);
+    give(mr, NULL, b, 100);
+    weir_resource_unref(mr);
+
+    weir_limiting_options options = WEIR_LIMITING_OPTIONS_INIT;
+    must_ok(weir_device_resource_create(device, &mr));
+    options.soft_limit_bytes = 1001;
+    weir_resource *none = mr;
+    must_answer(WEIR_INVALID_ARGUMENT,
+                weir_limiting_create_with(mr, 1000, &options, &none));
+    must(none == NULL);
+    options.struct_size = 1;
+    must_answer(WEIR_INVALID_ARGUMENT,
+                weir_limiting_create_with(mr, 2000, &options, &none));
+    weir_resource_unref(mr);
+    close_emulated(device);
+}
+
 /* ---- many threads at one limit ---- */
 
 #define THREADS 4
@@ -178,6 +310,47 @@ static void limit_holds_for_many_threads(void **state)
     close_emulated(device);
 }
 
+typedef struct taker {
+    weir_resource *mr;
+    void *ptr;
+} taker;
+
+static void take_one(void *argument)
+{
+    taker *self = argument;
+    self->ptr = take(self->mr, NULL, 200);
+}
+
+static void give_one(void *argument)
+{
+    taker *self = argument;
+    give(self->mr, NULL, self->ptr, 200);
+}
+
+static void one_of_many_threads_passes_the_soft_limit(void **state)
+{
+    (void)state;
+    uint64_t seeds = support_bound("seeds of threads at a soft limit", 20, 300);
+    for (uint64_t i = 0; i < seeds; i++) {
+        weir_device *device = i == 0 ? open_threads() : open_stepped(support_seed(i));
+        listener it = { .spare = NULL };
+        weir_resource *mr = limit_softly(device, &it, 500);
+        taker takers[THREADS];
+        void *arguments[THREADS];
+        for (size_t j = 0; j < THREADS; j++) {
+            takers[j] = (taker){ mr, NULL };
+            arguments[j] = &takers[j];
+        }
+        for (size_t round = 1; round <= 5; round++) {
+            must_ok(weir_emulated_run_threads(device, THREADS, take_one, arguments));
+            must_equal(it.calls, round);
+            must_ok(weir_emulated_run_threads(device, THREADS, give_one, arguments));
+        }
+        weir_resource_unref(mr);
+        close_emulated(device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,7 +358,11 @@ int main(void)
         cmocka_unit_test(limiting_uncounts_what_upstream_refused),
         cmocka_unit_test(limiting_refuses_even_what_upstream_has_not),
         cmocka_unit_test(limiting_create_survives_every_host_failure),
+        cmocka_unit_test(limiting_counts_extensions),
+        cmocka_unit_test(soft_limit_is_told_each_time_it_is_passed),
+        cmocka_unit_test(soft_limits_hook_may_use_the_resource),
         cmocka_unit_test(limit_holds_for_many_threads),
+        cmocka_unit_test(one_of_many_threads_passes_the_soft_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

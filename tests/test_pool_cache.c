@@ -79,11 +79,14 @@ static uint32_t bin_index(world *w, uint32_t grains)
     return (uint32_t)(weir__cache_bin(&w->cache, grains) - w->cache.bins);
 }
 
-/* The first large size from `from` on that has the bin of `grains`, or another's. */
-static uint32_t large_size(world *w, uint32_t from, uint32_t grains, bool same)
+/* The first large size behind `grains`, and round, that has its bin, or another. */
+static uint32_t large_size(world *w, uint32_t grains, bool same)
 {
-    while (from == grains || (bin_index(w, from) == bin_index(w, grains)) != same)
-        from++;
+    uint32_t from = grains;
+    do
+        from = from < WEIR__CACHED_GRAINS ? from + 1 : WEIR__SMALL_BINS + 1;
+    while ((bin_index(w, from) == bin_index(w, grains)) != same);
+    must(from != grains);
     return from;
 }
 
@@ -91,12 +94,12 @@ static uint32_t large_size(world *w, uint32_t from, uint32_t grains, bool same)
  * be the largest that there is. */
 static void choose_sizes(world *w)
 {
-    uint32_t large = WEIR__SMALL_BINS + 1 + below(w, 1000);
-    w->sizes[0] = 1 + below(w, WEIR__SMALL_BINS - 1);
-    w->sizes[1] = WEIR__SMALL_BINS;
+    const uint32_t small = w->sizes[1] = WEIR__SMALL_BINS;
+    uint32_t large = small + 1 + below(w, WEIR__CACHED_GRAINS - small);
+    w->sizes[0] = 1 + below(w, small - 1);
     w->sizes[2] = large;
-    w->sizes[3] = large_size(w, large + 1, large, true);
-    w->sizes[4] = large_size(w, large + 1, large, false);
+    w->sizes[3] = large_size(w, large, true);
+    w->sizes[4] = large_size(w, large, false);
     if (bin_index(w, UINT32_MAX) != bin_index(w, large))
         w->sizes[4] = UINT32_MAX;
 }
@@ -332,17 +335,15 @@ static void every_size_has_its_bin(void **state)
     weir__cache cache = { 0 };
     for (uint32_t grains = 1; grains <= WEIR__SMALL_BINS; grains++)
         must(weir__cache_bin(&cache, grains) == &cache.bins[grains - 1]);
-    bool is_met[WEIR__BINS] = { false };
-    uint64_t random = 0;
-    for (uint32_t i = 0; i < 100 * WEIR__LARGE_BINS; i++) {
-        uint32_t grains = (uint32_t)support_random_between(
-            &random, WEIR__SMALL_BINS + 1, i % 2 == 0 ? 100 * WEIR__BINS : UINT32_MAX);
+    ptrdiff_t last = WEIR__SMALL_BINS - 1;
+    uint32_t grains = WEIR__SMALL_BINS;
+    while (++grains <= WEIR__CACHED_GRAINS) {
         ptrdiff_t at = weir__cache_bin(&cache, grains) - cache.bins;
-        must(at >= (ptrdiff_t)WEIR__SMALL_BINS && at < (ptrdiff_t)WEIR__BINS);
-        is_met[at] = true;
+        must(at == last || at == last + 1);
+        last = at;
     }
-    for (uint32_t i = WEIR__SMALL_BINS; i < WEIR__BINS; i++)
-        must(is_met[i]);
+    must(last == WEIR__BINS - 1);
+    must(weir__cache_bin(&cache, UINT32_MAX) == &cache.bins[last]);
 }
 
 /* ---- verify stops ---- */

@@ -274,9 +274,11 @@ typedef struct held {
     size_t bytes;
 } held;
 
+/* What a request has of a pool that can grow. */
 static size_t rounded(size_t bytes)
 {
-    return (bytes + SMALL - 1) / SMALL * SMALL;
+    uint32_t grains = (uint32_t)((bytes + SMALL - 1) / SMALL);
+    return weir__class_up(grains, WEIR__SPARE_MOST) * SMALL;
 }
 
 typedef struct counted {

@@ -2,6 +2,7 @@
  * each gets of what lies idle, when the pool grows instead, and that this ends. */
 #include <string.h>
 
+#include "pool_internal.h"
 #include "support_pool.h"
 #include "weir/limiting.h"
 
@@ -360,20 +361,27 @@ static void streams_that_go_on_need_no_device(void **state)
     close_scene(&it);
 }
 
+/* A stepped one, whose pool grows by 1 MiB at a time. */
+static pool_scene open_in_steps(size_t limit_bytes)
+{
+    pool_scene it = { .device = open_stepped(1) };
+    for (int i = 0; i < STREAMS; i++)
+        it.streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.limit_bytes = limit_bytes;
+    options.growth_bytes = MIB;
+    weir_resource *leaf = open_leaf(it.device);
+    must_ok(weir_pool_create(leaf, &options, &it.pool));
+    weir_resource_unref(leaf);
+    return it;
+}
+
 /* As long as streams look for each other's memory, it gets an event on its way to the
  * heap: who takes it does not wait for what comes later. */
 static void who_looks_around_waits_for_little(void **state)
 {
     (void)state;
-    pool_scene it = { .device = open_stepped(1) };
-    for (int i = 0; i < STREAMS; i++)
-        it.streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
-    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-    options.limit_bytes = options.growth_bytes = MIB;
-    weir_resource *leaf = open_leaf(it.device);
-    must_ok(weir_pool_create(leaf, &options, &it.pool));
-    weir_resource_unref(leaf);
-
+    pool_scene it = open_in_steps(MIB);
     enum { BLOCKS = 8 };
     void *blocks[BLOCKS];
     size_t bytes = MIB / BLOCKS;
@@ -387,6 +395,54 @@ static void who_looks_around_waits_for_little(void **state)
     must_ok(weir_stream_sync(it.device, it.streams[1])); /* not stalled with 0 */
     open_gate(&it, gate);
     give_on(&it, 1, a, bytes);
+    close_scene(&it);
+}
+
+/* The same of what goes from one stream to another for ever, by magazines. */
+static void who_takes_a_surplus_waits_for_little(void **state)
+{
+    (void)state;
+    pool_scene it = open_in_steps(0);
+    void *blocks[16];
+    for (uint32_t i = 0; i < 4 * WEIR__POOL_QUIET_AFTER; i += 16) {
+        take_many(&it, 0, 256, 16, blocks);
+        must_ok(weir_stream_wait(it.device, it.streams[1], it.streams[0]));
+        give_many(&it, 1, 256, 16, blocks);
+    }
+    uint64_t gate = stall(&it, 1), before = waits(&it);
+    int count = 0;
+    while (count < 8 && waits(&it) == before)
+        blocks[count++] = take_on(&it, 0, 256);
+    must_equal(waits(&it), before + 1);
+    must_ok(weir_stream_sync(it.device, it.streams[0])); /* not stalled with 1 */
+    open_gate(&it, gate);
+    for (int i = 0; i < count; i++)
+        give_on(&it, 0, blocks[i], 256);
+    close_scene(&it);
+}
+
+/* Where nobody has looked for another's memory for long, magazines get no event; from
+ * the first look on each has one. */
+static void after_a_look_each_magazine_has_an_event(void **state)
+{
+    (void)state;
+    pool_scene it = open_in_steps(0);
+    enum { BLOCKS = 2 * WEIR__MAGAZINE + 5 };
+    void *blocks[BLOCKS];
+    take_many(&it, 0, 256, BLOCKS, blocks);
+    for (uint32_t i = 0; i < 2 * WEIR__POOL_QUIET_AFTER; i++)
+        give_on(&it, 0, take_on(&it, 0, 4096), 4096);
+    uint64_t before = calls_of(it.device).event_record;
+    give_many(&it, 0, 256, 2 * WEIR__MAGAZINE + 1, blocks);
+    must_equal(calls_of(it.device).event_record, before);
+
+    void *other = take_on(&it, 1, 256);
+    for (int i = 2 * WEIR__MAGAZINE + 1; i < BLOCKS; i += 2) {
+        before = calls_of(it.device).event_record;
+        give_many(&it, 0, 256, 2, &blocks[i]);
+        must_equal(calls_of(it.device).event_record, before + 1);
+    }
+    give_on(&it, 1, other, 256);
     close_scene(&it);
 }
 
@@ -405,6 +461,8 @@ int main(void)
         cmocka_unit_test(what_is_shared_is_in_order),
         cmocka_unit_test(who_looks_around_waits_for_little),
         cmocka_unit_test(streams_that_go_on_need_no_device),
+        cmocka_unit_test(who_takes_a_surplus_waits_for_little),
+        cmocka_unit_test(after_a_look_each_magazine_has_an_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "resource_internal.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
+#include "weir/logging.h"
 #include "weir/resource_ops.h"
 #include "weir/statistics.h"
 
@@ -197,6 +198,10 @@ static void properties_come_from_the_whole_chain(void **state)
     assert_string_equal(properties.leaf, "device");
     must(properties.device == device);
     must(weir_resource_device(counted) == device);
+    must(weir_resource_upstream(counted, 0) == limited);
+    must(weir_resource_upstream(limited, 0) == leaf);
+    must(weir_resource_upstream(leaf, 0) == NULL);
+    must(weir_resource_upstream(counted, 1) == NULL);
     must_equal(properties.max_alignment, 256);
     must(properties.device_accessible && !properties.host_accessible);
     must(properties.can_trim && properties.can_find && !properties.can_extend);
@@ -310,7 +315,8 @@ static void defaults_pass_on_to_upstream(void **state)
     ops.extend = toy_extend;
     weir_resource *leaf, *above;
     must_ok(weir_resource_create(&ops, &below, &leaf));
-    must_ok(weir_limiting_create(leaf, 1000, &above));
+    /* It has none of these. */
+    must_ok(weir_logging_create(leaf, "/dev/null", NULL, &above));
 
     must_equal(weir_resource_trim_sync(above, 5), 77);
     must_equal(below.trimmed_to, 5);

@@ -2,7 +2,9 @@
 #include "support.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "internal.h"
 #include "weir/pool.h"
@@ -29,6 +31,34 @@ static void open_builds_a_chain(void **state)
         give(mr, NULL, ptr, 1000);
         weir_resource_unref(mr);
     }
+    close_emulated(device);
+}
+
+static const char *name_of_chosen(weir_device *device)
+{
+    weir_resource *mr;
+    weir_resource_properties properties = { .struct_size = sizeof properties };
+    must_ok(weir_resource_open(device, NULL, &mr));
+    must_ok(weir_resource_get_properties(mr, &properties));
+    weir_resource_unref(mr);
+    return properties.name;
+}
+
+static void whoever_runs_it_may_choose(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(12));
+    weir_resource *mr = NULL;
+    must(unsetenv("WEIR_RESOURCE") == 0);
+    assert_string_equal(name_of_chosen(device), "pool");
+    must(setenv("WEIR_RESOURCE", "statistics/pool/device", 1) == 0);
+    assert_string_equal(name_of_chosen(device), "statistics");
+    must(setenv("WEIR_RESOURCE", "pool/nothing", 1) == 0);
+    must_answer(WEIR_INVALID_ARGUMENT, weir_resource_open(device, NULL, &mr));
+    must(mr == NULL && strstr(weir_last_error().message, "pool/nothing") != NULL);
+    must_ok(weir_resource_open(device, "device", &mr)); /* who says what, gets that */
+    weir_resource_unref(mr);
+    must(unsetenv("WEIR_RESOURCE") == 0);
     close_emulated(device);
 }
 
@@ -169,6 +199,13 @@ static const refusal refusals[] = {
     { "pool(limit=2KiB,limit=2KiB)/device", 17, "pool has \"limit\" already" },
     { "limiting(5,limit=5)/device", 12, "limiting has \"limit\" already" },
     { "limiting/device", 1, "limiting needs a limit: \"limiting(limit=...)\"" },
+    { "fixed_size/device", 1, "fixed_size needs a block: \"fixed_size(block=...)\"" },
+    { "fixed_size(1KiB,blocks=0)/device", 24, "blocks is a number from 1 to" },
+    { "fixed_size(1TiB)/device", 1, "no block has 1099511627776 bytes" },
+    { "binning(7)/device", 9, "min is a number from 8 to 39, or none" },
+    { "binning(max=40)/device", 13, "max is a number from 8 to 39" },
+    { "binning(min=20,max=19)/device", 1, "2^20 to 2^19 bytes are no range" },
+    { "binning(none,max=19)/device", 1, "there is no range" },
     { "pool/limiting()/device", 6, "limiting needs a limit" },
     { "pool(limit=2KiB,1KiB)/device", 17, "pool has no option \"1KiB\"" },
     { "pool(initial)/device", 6, "initial wants a value: \"initial=...\"" },
@@ -215,6 +252,18 @@ static const refusal refusals[] = {
     { "limiting(18446744.073709551616TB)/device", 10, "no size is above" },
     { "pool(limit=0)/device", 12, "its least is 1B, or unlimited" },
     { "pool(1,growth=0.0GiB)/device", 15, "its least is 1B, or auto" },
+    /* chains within */
+    { "fallback/device", 1, "fallback needs an alternate: \"fallback(alternate=...)" },
+    { "fallback(\"\")/device", 11, "alternate is no resource: \"\": character 1: " },
+    { "fallback(pool)/device", 10, "pool draws from another resource, which must" },
+    { "fallback(callback)/device", 10, "use weir_callback_create" },
+    { "fallback(device/pool)/device", 10, "device draws from no other resource" },
+    { "fallback(alternate = \"pool(x=1)/device\")/device", 23,
+      "pool(x=1)/device: character 6: pool has no option \"x\"" },
+    { "fallback(\"fallback(\\\"nothing\\\")/device\")/device", 11,
+      "no resource is called \"nothing\"" },
+    { "fallback(\"pool(2MiB,limit=1MiB)/device\")/pool/device", 1,
+      "below its initial size" },
     /* what the resource itself refuses */
     { "statistics/ pool(2KiB,limit=1KiB)/device", 13, "below its initial size" },
 };
@@ -225,6 +274,41 @@ static void refusals_show_the_character(void **state)
     weir_device *device = open_stepped(support_seed(15));
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
         must_refuse(device, &refusals[i]);
+    close_emulated(device);
+}
+
+/* No log is begun for a text with a slip in the chain within. */
+static void chains_within_are_read_before_anything_is_made(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(20));
+    char log[64], spec[200];
+    snprintf(log, sizeof log, "/tmp/weir_test_spec_%ld.csv", (long)getpid());
+    snprintf(spec, sizeof spec, "fallback(\"pool(x)/device\")/logging(%s)/device", log);
+    must_refuse(device, &(refusal){ spec, 11, "initial is a size" });
+    must(access(log, F_OK) != 0);
+
+    /* Each level has twice the backslashes of the one before: there is an end. */
+    static char deep[WEIR_SPEC_LENGTH_MAX + 2], within[sizeof deep] = "device";
+    weir_resource *mr;
+    size_t levels = 0;
+    for (;;) {
+        size_t used = (size_t)snprintf(deep, sizeof deep, "fallback(\"");
+        for (const char *c = within; *c != '\0' && used < sizeof deep - 2; c++) {
+            if (*c == '"' || *c == '\\')
+                deep[used++] = '\\';
+            deep[used++] = *c;
+        }
+        if (used + strlen("\")/device") > WEIR_SPEC_LENGTH_MAX)
+            break;
+        memcpy(deep + used, "\")/device", sizeof "\")/device");
+        memcpy(within, deep, sizeof within);
+        levels++;
+    }
+    must(levels >= 8 && levels <= 12);
+    must_ok(weir_resource_open(device, within, &mr));
+    give(mr, NULL, take(mr, NULL, 100), 100);
+    weir_resource_unref(mr);
     close_emulated(device);
 }
 
@@ -297,6 +381,8 @@ static void open_survives_every_host_failure(void **state)
     fail_each(device, "statistics/device", true, 5);
     fail_each(device, "limiting(1GiB)/pool(1MiB)/device", false, 16);
     fail_each(device, "limiting(1GiB)/pool(1MiB)/device", true, 16);
+    fail_each(device, "fallback(pool/system)/limiting(1GiB)/device", false, 22);
+    fail_each(device, "fallback(pool/system)/limiting(1GiB)/device", true, 22);
     close_emulated(device);
 }
 
@@ -317,9 +403,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(open_builds_a_chain),
+        cmocka_unit_test(whoever_runs_it_may_choose),
         cmocka_unit_test(options_reach_the_resource),
         cmocka_unit_test(sizes_are_exact),
         cmocka_unit_test(refusals_show_the_character),
+        cmocka_unit_test(chains_within_are_read_before_anything_is_made),
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(parts_have_a_bound),
         cmocka_unit_test(open_survives_every_host_failure),

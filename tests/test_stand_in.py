@@ -101,9 +101,9 @@ class StandIn(unittest.TestCase):
         self.run_here("stepped:7")
 
     def test_stops_with_the_name_of_what_is_not_provided(self):
-        done = child(f"import ctypes; ctypes.CDLL({LIBRARY!r}).cudaIpcOpenMemHandle()")
+        done = child(f"import ctypes; ctypes.CDLL({LIBRARY!r}).cudaMallocArray()")
         self.assertLess(done.returncode, 0)
-        self.assertIn("does not provide cudaIpcOpenMemHandle", done.stderr)
+        self.assertIn("does not provide cudaMallocArray", done.stderr)
 
     @unittest.skipUnless(os.path.exists(os.path.join(FOLDER, "weir")), "no command")
     def test_is_what_weir_finds_in_its_folder(self):

@@ -1,10 +1,12 @@
 /* test_statistics.c - what passes through is counted, exactly, also by many threads. */
 #include "support.h"
+#include "support_roomy.h"
 
 #include <string.h>
 
 #include "weir/leaves.h"
 #include "weir/limiting.h"
+#include "weir/resource_ops.h"
 #include "weir/statistics.h"
 
 static weir_resource *count_device(weir_device *device)
@@ -102,6 +104,30 @@ static void statistics_can_be_nested(void **state)
     weir_resource_unref(outer);
     weir_resource_unref(limited);
     weir_resource_unref(inner);
+    close_emulated(device);
+}
+
+static void extensions_are_counted(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(4));
+    weir_resource *pool, *mr;
+    roomy room;
+    must_ok(weir_resource_open(device, "pool/device", &pool));
+    weir_resource *upstream = roomy_open(&room, pool, 4096);
+    must_ok(weir_statistics_create(upstream, &mr));
+    void *ptr = take(mr, NULL, 1000);
+    must_ok(weir_resource_extend(mr, NULL, ptr, 1000, WEIR_ALIGNMENT, 3000));
+    must_answer(WEIR_OUT_OF_MEMORY,
+                weir_resource_extend(mr, NULL, ptr, 3000, WEIR_ALIGNMENT, 5000));
+    must_equal(statistics_of(mr).out_bytes, 3000);
+    must_equal(statistics_of(mr).peak_out_bytes, 3000);
+    must_equal(statistics_of(mr).allocations, 1);
+    give(mr, NULL, ptr, 3000);
+    must_equal(statistics_of(mr).out_bytes, 0);
+    weir_resource_unref(mr);
+    weir_resource_unref(upstream);
+    weir_resource_unref(pool);
     close_emulated(device);
 }
 
@@ -215,6 +241,7 @@ int main(void)
         cmocka_unit_test(statistics_count_what_is_out_and_its_peak),
         cmocka_unit_test(statistics_count_failures_and_no_misuse),
         cmocka_unit_test(statistics_can_be_nested),
+        cmocka_unit_test(extensions_are_counted),
         cmocka_unit_test(statistics_are_exact_with_many_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

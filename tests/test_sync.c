@@ -1,6 +1,7 @@
 /* test_sync.c - locks, conditions, and the baton of stepped runs. */
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -479,6 +480,76 @@ static void locks_out_of_rank_stop(void **state)
     must(!stops(lock_in_rank));
 }
 
+/* ---- a lock that another thread holds, in no run ---- */
+
+typedef struct waiter {
+    weir__watch watch; /* first: what is told names the whole */
+    weir__mutex lock;
+    uint32_t give_back_at; /* the look before which the holder gives it back; 0: when
+                              who wants it is about to sleep */
+    sem_t give_back, gone;
+    uint32_t entered;
+} waiter;
+
+/* Lets the holder give it back: and wait until it has, if it is between two looks. */
+static void tell(weir__watch *watch)
+{
+    waiter *self = (waiter *)(void *)watch;
+    if (watch->sleeps == 0 && watch->looks != self->give_back_at)
+        return;
+    must(sem_post(&self->give_back) == 0);
+    if (watch->sleeps == 0)
+        must(sem_wait(&self->gone) == 0);
+}
+
+static void *want(void *argument)
+{
+    waiter *self = argument;
+    weir__mutex_watch(&self->watch);
+    weir__mutex_lock(&self->lock);
+    self->entered++;
+    weir__mutex_unlock(&self->lock);
+    weir__mutex_watch(NULL);
+    return NULL;
+}
+
+static waiter wait_for_holder(uint32_t give_back_at)
+{
+    waiter self = { .watch = { .tell = tell }, .give_back_at = give_back_at };
+    pthread_t thread;
+    weir__mutex_init(&self.lock, WEIR__RANK_RESOURCE);
+    must(sem_init(&self.give_back, 0, 0) == 0 && sem_init(&self.gone, 0, 0) == 0);
+    weir__mutex_lock(&self.lock);
+    must(pthread_create(&thread, NULL, want, &self) == 0);
+    must(sem_wait(&self.give_back) == 0);
+    must_equal(self.entered, 0);
+    weir__mutex_unlock(&self.lock);
+    must(sem_post(&self.gone) == 0);
+    must(pthread_join(thread, NULL) == 0);
+    weir__mutex_destroy(&self.lock);
+    must(sem_destroy(&self.give_back) == 0 && sem_destroy(&self.gone) == 0);
+    must_equal(self.entered, 1);
+    return self;
+}
+
+static void lock_given_back_soon_is_taken_without_sleep(void **state)
+{
+    (void)state;
+    for (uint32_t at = 1; at <= WEIR__LOOKS; at += 9) {
+        waiter it = wait_for_holder(at);
+        must_equal(it.watch.looks, at);
+        must_equal(it.watch.sleeps, 0);
+    }
+}
+
+static void lock_held_for_long_is_slept_for(void **state)
+{
+    (void)state;
+    waiter it = wait_for_holder(0);
+    must_equal(it.watch.looks, WEIR__LOOKS);
+    must_equal(it.watch.sleeps, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -497,6 +568,8 @@ int main(void)
         cmocka_unit_test(run_that_finds_no_memory_runs_nobody),
         cmocka_unit_test(threads_that_lock_each_other_out_stop),
         cmocka_unit_test(locks_out_of_rank_stop),
+        cmocka_unit_test(lock_given_back_soon_is_taken_without_sleep),
+        cmocka_unit_test(lock_held_for_long_is_slept_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

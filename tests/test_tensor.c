@@ -71,11 +71,13 @@ static void must_fit_where_it_does(const weir__span *span, const walked *seen)
 static void must_be_as_walked(const weir__array *array)
 {
     weir__span span;
-    int64_t filled[DIMS] = { 77, 77, 77 };
+    int64_t written[2 * DIMS] = { 77, 77, 77, 77, 77, 77 };
     must_ok(weir__dtype_check(array->dtype, false));
     must_ok(weir__array_measure(array, &span));
-    weir__array_fill_strides(array, filled);
-    walked seen = walk(array, filled);
+    weir__array_write(array, written);
+    for (int32_t i = 0; i < array->ndim; i++)
+        must_equal(written[i], array->shape[i]);
+    walked seen = walk(array, written + array->ndim);
     int64_t width = (int64_t)array->dtype.bits * array->dtype.lanes;
     must_equal(span.count, seen.count);
     must_equal(span.first, seen.first);
@@ -87,7 +89,8 @@ static void must_be_as_walked(const weir__array *array)
     if (array->strides == NULL)
         must(seen.is_contiguous);
     else
-        must(memcmp(filled, array->strides, (size_t)array->ndim * sizeof *filled) == 0);
+        must(memcmp(written + array->ndim, array->strides,
+                    (size_t)array->ndim * sizeof *written) == 0);
 }
 
 static void small_arrays_cover_what_a_walk_meets(void **state)
@@ -215,20 +218,21 @@ static void an_extent_of_zero_forgives_the_others(void **state)
 {
     (void)state;
     int64_t shape[] = { INT64_MAX, 0, INT64_MAX, INT64_MAX };
-    int64_t strides[] = { INT64_MIN, INT64_MIN, INT64_MAX, 5 }, filled[4];
+    int64_t strides[] = { INT64_MIN, INT64_MIN, INT64_MAX, 5 }, written[8];
     weir__span span;
     must_ok(measure(byte, 4, shape, NULL, &span));
     must_ok(measure(byte, 4, shape, strides, &span));
     must(span.first == 0 && span.end == 0 && span.count == 0 && span.bytes == 0);
     weir__array array = { byte, 4, shape, NULL };
-    weir__array_fill_strides(&array, filled);
-    must(filled[3] == 1 && filled[2] == INT64_MAX && filled[1] == 0 && filled[0] == 0);
+    const int64_t *meant = written + 4;
+    weir__array_write(&array, written);
+    must(meant[3] == 1 && meant[2] == INT64_MAX && meant[1] == 0 && meant[0] == 0);
     array.strides = strides;
     must(weir__array_is_contiguous(&array));
     array.shape = (int64_t[]){ 3, 0, 5, 7 };
     array.strides = NULL;
-    weir__array_fill_strides(&array, filled);
-    must(filled[3] == 1 && filled[2] == 7 && filled[1] == 35 && filled[0] == 35);
+    weir__array_write(&array, written);
+    must(meant[3] == 1 && meant[2] == 7 && meant[1] == 35 && meant[0] == 35);
 }
 
 static void dimensions_are_checked(void **state)

@@ -2,8 +2,7 @@
 """test_weir.py - the command `weir` from end to end: what it prints, what it answers to
 the shell, and that a replay without its waits is found out.
 
-WEIR_TOOL is the path of the program. WEIR_BOUND=full tries more seeds, and each of the
-traces in ../shared/traces in each way; without them these parts are skipped.
+WEIR_TOOL is the path of the program. support_bound.py tells what WEIR_BOUND=full does.
 """
 import gzip
 import json
@@ -15,14 +14,14 @@ import sys
 import tempfile
 import unittest
 
+from support_bound import bound
+
 TOOL = os.environ.get("WEIR_TOOL", "")
-FULL = os.environ.get("WEIR_BOUND", "quick") == "full"
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TRACES = os.path.normpath(os.path.join(TOP, "../shared/traces"))
-NAMES = ["gpt_medium_ctx1024_inference", "gpt_small_step", "resnet50_v100_train",
-         "nccl_v100_2rank", "gpt_medium_ctx1024_train"]
 HEADER = "t_ns,thread,stream,op,id,size\n"
 SECONDS = 600
+SPREADS = bound("test_weir.spreads", 3, 20)
+RACES = bound("test_weir.races", 3, 10)
 CALLS = ["malloc", "free", "host_malloc", "host_free", "memory_info", "stream_create",
          "stream_destroy", "stream_get_id", "stream_get_flags", "stream_is_capturing",
          "stream_sync", "stream_query", "stream_wait_event", "event_create",
@@ -30,7 +29,10 @@ CALLS = ["malloc", "free", "host_malloc", "host_free", "memory_info", "stream_cr
          "copy", "fill", "launch", "enable_peer", "managed_malloc", "pinned_malloc",
          "pinned_free", "host_register", "host_unregister", "mempool_create",
          "mempool_default", "mempool_destroy", "mempool_malloc", "mempool_free",
-         "mempool_trim", "mempool_get_state", "event_record_all"]
+         "mempool_trim", "mempool_get_state", "event_record_all", "shared_malloc",
+         "shared_free", "shared_find", "shared_export", "shared_open", "shared_close",
+         "shared_event_create", "shared_event_open", "range_reserve", "range_release",
+         "range_map", "range_unmap", "prefetch", "prefer"]
 
 
 def weir(*arguments):
@@ -195,10 +197,9 @@ class Info(Case):
         self.assertGreater(emulated["memory_bytes"], 1 << 30)
         self.assertRegex(emulated["uuid"],
                          r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-        names = [resource["resource"] for resource in emulated["resources"]]
-        self.assertIn("pool/device", names)
-        self.assertIn("system", names)
-
+        kinds = {it["resource"]: it["share_kind"] for it in emulated["resources"]}
+        self.assertEqual((kinds["pool/device"], kinds["system"]), ("none", "none"))
+        self.assertEqual((kinds["shareable"], kinds["pool/shareable"]), ("fd", "none"))
 
     def test_info_tells_how_a_resource_is_written(self):
         run = weir("info", "--resources")
@@ -217,7 +218,7 @@ class Info(Case):
         self.assertEqual((found["length_max"], found["parts_max"]), (4096, 32))
         kinds = {kind["resource"]: kind for kind in found["resources"]}
         self.assertEqual([option["option"] for option in kinds["pool"]["options"]],
-                         ["initial", "limit", "growth", "cache", "slack"])
+                         ["initial", "limit", "growth", "cache", "slack", "exact"])
         self.assertEqual(kinds["pool"]["options"][1]["choices"], ["unlimited"])
         limit, = kinds["limiting"]["options"]
         self.assertTrue(limit["required"] and limit["name_may_be_left_out"])
@@ -292,6 +293,24 @@ class Replay(Case):
         self.refused("character 6: initial is no text", "replay", trace, "--compare",
                      "device,pool(\"\\\",)(,\")/device,device")
 
+    def test_held_is_what_the_leaves_hold(self):
+        trace = self.file("trace.csv", random_trace(5, 300)[0])
+        chains = ["pool/device", "binning/pool/device", "limiting(8GiB)/pool/device"]
+        found = self.nothing_wrong(trace, "--compare", ",".join(chains),
+                                   "--repeat", "1")["results"]
+        held = [result["peak_held_bytes"] for result in found]
+        self.assertEqual(held[0] % (8 << 20), 0)
+        self.assertEqual(held[1] % (8 << 20), 0)  # not what the bins have of the pool
+        self.assertEqual(held[2], held[0])
+
+    def test_threads_are_held_against_what_they_had_live(self):
+        trace = self.file("trace.csv", random_trace(5, 300)[0])
+        for result in self.nothing_wrong(trace, "--compare", "pool/device,device",
+                                         "--repeat", "1", "--streams", "2",
+                                         "--threads", "2")["results"]:
+            self.assertGreaterEqual(result["held_over_live"], 1)
+            self.assertNotEqual(result["peak_live_bytes"], 0)
+
     def test_table_is_for_people(self):
         trace = self.file("trace.csv", random_trace(5, 300)[0])
         run = weir("replay", trace, "--verify", "--fit", "--streams", "3")
@@ -305,7 +324,7 @@ class Replay(Case):
             self.assertRegex(run.stdout, re.compile(words, re.MULTILINE))
 
     def test_nothing_is_wrong_however_it_is_spread(self):
-        for seed in range(20 if FULL else 3):
+        for seed in range(SPREADS):
             text, _ = random_trace(seed, 400, threads=4, streams=2)
             trace = self.file("trace.csv", text)
             common = (trace, "--verify", "--seed", str(seed), "--repeat", "1",
@@ -486,29 +505,10 @@ class Costs(Case):
                      "no/costs.txt")
 
 
-class Shipped(Case):
-    """The traces that ship with the project and are quickly replayed."""
-
-    def test_a_program_that_generates_text(self):
-        trace = os.path.join(TOP, "bench/traces/generation.csv.gz")
-        found = self.nothing_wrong(trace, "--verify", "--fit", "--repeat", "1")
-        self.assertEqual((found["allocations"], found["streams"]), (5596, 1))
-        self.assertLess(found["results"][0]["fit_over_live"], 1.06)
-
-    def test_a_pipeline_of_threads_and_streams(self):
-        trace = os.path.join(TOP, "bench/traces/word_index.csv.gz")
-        for threads in ("1", "4"):
-            found = self.nothing_wrong(trace, "--verify", "--threads", threads,
-                                       "--compare", "pool/device,device")
-            self.assertEqual((found["allocations"], found["streams"]), (1199, 8))
-            self.assertEqual((found["handoffs"], found["spread"]), (342, "trace"))
-            self.assertEqual(found["crossings"], 171 if threads == "4" else 0)
-
-
 class Wrong(Case):
     def test_a_replay_without_its_waits_is_found_out(self):
         errors = 0
-        for seed in range(1, 11 if FULL else 4):
+        for seed in range(1, RACES + 1):
             trace = self.file("trace.csv", random_trace(seed, 600)[0])
             common = (trace, "--streams", "4", "--seed", str(seed), "--repeat", "1")
             for threads in ("1", "2"):
@@ -568,31 +568,8 @@ class Fit(Case):
         self.assertAlmostEqual(self.fit(lines), 1.5, delta=0.001)
 
 
-@unittest.skipUnless(os.path.isdir(TRACES), "no ../shared/traces here")
-class Shared(Case):
-    def traces(self):
-        for name in NAMES if FULL else NAMES[:3]:
-            yield os.path.join(TRACES, name + ".csv.gz")
-
-    def test_one_stream_fits_and_asks_the_device_nothing(self):
-        for trace in self.traces():
-            result = self.nothing_wrong(trace, "--fit")["results"][0]
-            self.assertLessEqual(result["fit_over_live"], 1.06, trace)
-            for kind in ("event_record", "stream_wait_event", "event_query"):
-                self.assertEqual(result["device_calls"][kind], 0, trace)
-
-    def test_nothing_is_wrong_with_four_streams_and_two_threads(self):
-        for trace in self.traces():
-            for threads in ("1", "2") if FULL else ("2",):
-                self.nothing_wrong(trace, "--resource", "pool/device", "--device",
-                                   "emulated", "--streams", "4", "--spread", "random",
-                                   "--verify", "--threads", threads)
-
-
 if __name__ == "__main__":
     if not os.path.isfile(TOOL):
         print("skipped: WEIR_TOOL names no program")
         sys.exit(77)
-    if not os.path.isdir(TRACES):
-        print("skipped in part: no ../shared/traces here")
     unittest.main(verbosity=2)

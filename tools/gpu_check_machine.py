@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import time
 
 # What building the tests needs besides CUDA's own and a compiler, as Debian calls it.
@@ -36,6 +37,14 @@ def text_of(path):
 
 def python_has(module):
     return importlib.util.find_spec(module) is not None
+
+
+def python_with(module):
+    """A Python that has it: this one, or else the system's; None if neither has."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        if said(python, "-c", f"import {module}; print(1)"):
+            return python
+    return None
 
 
 def module_version(name):
@@ -97,6 +106,8 @@ def describe(top, stand_in):
         "cupy": next((module_version(name) for name in
                       ("cupy-cuda13x", "cupy-cuda12x", "cupy") if module_version(name)),
                      "not there"),
+        "jax": module_version("jax") or "not there",
+        "numba": module_version("numba") or "not there",
         "compute_sanitizer": "there" if shutil.which("compute-sanitizer")
                              else "not there",
         "commit": commit or "unknown",

@@ -12,6 +12,7 @@ import shutil
 import sys
 import xml.etree.ElementTree
 
+import gpu_check_arrays
 import gpu_check_pairs
 import gpu_check_report as report
 from gpu_check_machine import python_has
@@ -42,6 +43,7 @@ class Check:
         self.suffix = "_stand_in" if self.stand_in else ""
         self.targets = [["library and command", "weir_tool",
                          "stand_in" if self.stand_in else "weir_cuda"],
+                        ["for Python", "weir_client"],
                         ["measuring", "cuda_costs" + self.suffix,
                          "cuda_facts" + self.suffix, "pairs_cuda" + self.suffix,
                          "pairs_weir"]]
@@ -398,6 +400,7 @@ def recordings(check, stage):
 # Name, the seconds that it needs to be begun, and what it does; the most important
 # first.
 STAGES = [("build", 10, build), ("suites", 10, suites), ("facts", 5, facts),
-          ("costs", 10, costs), ("replays", 10, replays), ("sanitizer", 20, sanitizer),
+          ("costs", 10, costs), ("arrays", 20, gpu_check_arrays.arrays),
+          ("replays", 10, replays), ("sanitizer", 20, sanitizer),
           ("recordings", 20, recordings), ("peers", 20, peers),
           ("pairs", 20, gpu_check_pairs.pairs)]

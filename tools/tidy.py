@@ -260,6 +260,9 @@ def rule_header(tree):
 
 
 OPTION_TYPES = ("weir/async.h", "weir/managed.h")
+# Resources that are made of another one, which they know by its public header alone.
+MADE_OF = {"fixed_size": "weir/pool.h", "binning": "weir/fixed_size.h",
+           "arena": "weir/pool.h"}
 
 
 def rule_layers(tree):
@@ -281,6 +284,8 @@ def rule_layers(tree):
                     yield path, number, f"{name} is not public"
             elif name in ("device/device.h", "weir/device.h"):
                 pass  # of the device itself, not of the resource with its name
+            elif is_under(path, "resources") and MADE_OF.get(own) == name:
+                pass
             elif path == "src/device/device.h" and name in OPTION_TYPES:
                 pass  # primitives take the same types
             elif is_under(path, "src/device", "resources") and stem in resources:

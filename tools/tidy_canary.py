@@ -76,10 +76,14 @@ CASES = {
          {"include/weir/a.h": GUARDED % 'extern "C" {\nWEIR_API int f(void);\n}'}]),
     "rule_layers": (
         [{"resources/a.c": '#include "weir/b.h"\n', "resources/b.c": ""},
+         {"resources/a.c": '#include "weir/pool.h"\n', "resources/pool.c": ""},
+         {"resources/fixed_size.c": '#include "pool_hit.h"\n',
+          "resources/pool_hit.c": ""},
          {"src/device/a.c": '#include "weir/b.h"\n', "resources/b.c": ""},
          {"tools/weir.c": '#include "internal.h"\n', "src/internal.h": ""}],
         [{"resources/a.c": '#include "weir/a.h"\n#include "internal.h"\n'},
          {"resources/pool_heap.c": '#include "weir/pool.h"\n', "resources/pool.c": ""},
+         {"resources/fixed_size.c": '#include "weir/pool.h"\n', "resources/pool.c": ""},
          {"tools/weir.c": '#include "weir/a.h"\n#include "weir_cli.h"\n',
           "tools/weir_cli.h": ""}]),
     "rule_dead_file": (

@@ -1,11 +1,14 @@
-/* weir.c - the command: `weir info`, `weir replay`, `weir help`. */
+/* weir.c - the command: `weir info`, `weir replay`, `weir share`, `weir fetch`, `weir
+ * help`. */
 #include <stdio.h>
 #include <string.h>
 
 #include "weir/version.h"
+#include "weir_fetch.h"
 #include "weir_info.h"
 #include "weir_replay.h"
 #include "weir_say.h"
+#include "weir_share.h"
 
 static void help(void)
 {
@@ -14,6 +17,8 @@ static void help(void)
 "\n"
 "  weir info            the devices here, what each can do, and which build this is\n"
 "  weir replay TRACE    replays an allocation trace, checks it, tells what it cost\n"
+"  weir share           serves columns on a device, which others read in place\n"
+"  weir fetch NAME      reads such a column, or adds one\n"
 "  weir help [COMMAND]  this, or more about one of them\n"
 "  weir --version       the version of the library\n", stdout);
 }
@@ -26,6 +31,10 @@ static int help_main(int argc, char **argv)
         replay_help();
     else if (strcmp(argv[1], "info") == 0)
         info_help();
+    else if (strcmp(argv[1], "share") == 0)
+        share_help();
+    else if (strcmp(argv[1], "fetch") == 0)
+        fetch_help();
     else {
         say("there is no command `%s`; try `weir help`", argv[1]);
         return SAY_REFUSED;
@@ -52,6 +61,10 @@ int main(int argc, char **argv)
         return replay_main(argc - 1, argv + 1);
     if (strcmp(command, "info") == 0)
         return info_main(argc - 1, argv + 1);
+    if (strcmp(command, "share") == 0)
+        return share_main(argc - 1, argv + 1);
+    if (strcmp(command, "fetch") == 0)
+        return fetch_main(argc - 1, argv + 1);
     if (is_one_of(command, "help", "--help") || strcmp(command, "-h") == 0)
         return help_main(argc - 1, argv + 1);
     if (is_one_of(command, "version", "--version")) {

@@ -1,13 +1,12 @@
 /* weir_args.c - the command line of `weir replay`. */
-#include <errno.h>
 #include <getopt.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "weir_replay.h"
 #include "weir_say.h"
+#include "weir_value.h"
 
 #define STREAMS_MAX 1024
 #define THREADS_MAX 64
@@ -85,49 +84,13 @@ void replay_help(void)
 
 /* ---- values ---- */
 
-static bool parse_number(const char *option, const char *text, uint64_t least,
-                         uint64_t most, uint64_t *out)
-{
-    char *end;
-
-    errno = 0;
-    uint64_t number = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || number < least
-        || number > most) {
-        say("--%s is a number from %" PRIu64 " to %" PRIu64 ", not `%s`", option, least,
-            most, text);
-        return false;
-    }
-    *out = number;
-    return true;
-}
-
 static bool parse_count(const char *option, const char *text, size_t most, size_t *out)
 {
     uint64_t number;
-    if (!parse_number(option, text, 1, most, &number))
+    if (!value_number(option, text, 1, most, &number))
         return false;
     *out = (size_t)number;
     return true;
-}
-
-static bool parse_bytes(const char *option, const char *text, size_t *out)
-{
-    static const char *const units[] = { "", "KiB", "MiB", "GiB", "TiB" };
-    char *end;
-
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        unsigned shift = (unsigned)(10 * i);
-        if (strcmp(end, units[i]) != 0 || *text < '0' || *text > '9' || errno != 0
-            || number == 0 || number > (SIZE_MAX >> 1 >> shift))
-            continue;
-        *out = (size_t)number << shift;
-        return true;
-    }
-    say("--%s is a size as 1000000, 512MiB or 8GiB, not `%s`", option, text);
-    return false;
 }
 
 static bool parse_spread(const char *text, replay_options *out)
@@ -223,11 +186,11 @@ static bool parse_one(int code, const char *text, const char **resource,
         return strcmp(text, "trace") == 0
                || parse_count("streams", text, STREAMS_MAX, &out->stream_count);
     case ARG_SPREAD: return parse_spread(text, out);
-    case ARG_SEED: return parse_number("seed", text, 0, UINT64_MAX, &out->seed);
+    case ARG_SEED: return value_number("seed", text, 0, UINT64_MAX, &out->seed);
     case ARG_THREADS:
         return parse_count("threads", text, THREADS_MAX, &out->thread_count);
     case ARG_REPEAT: return parse_count("repeat", text, REPEAT_MAX, &out->repeat);
-    case ARG_MEMORY: return parse_bytes("memory", text, &out->memory_bytes);
+    case ARG_MEMORY: return value_bytes("memory", text, &out->memory_bytes);
     case ARG_FIT: out->fit = true; return true;
     case ARG_VERIFY: out->verify = true; return true;
     case ARG_COSTS: out->costs_path = text; return true;

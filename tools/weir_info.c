@@ -47,6 +47,17 @@ typedef struct ability {
 
 #define ABILITY_COUNT 6
 
+/* Of a kind that only a newer library knows, nothing is said. */
+static const char *share_kind_name(weir_share_kind kind)
+{
+    switch (kind) {
+    case WEIR_SHARE_FD: return "fd";
+    case WEIR_SHARE_LEGACY: return "legacy";
+    case WEIR_SHARE_POOL: return "pool";
+    default: return "none";
+    }
+}
+
 static void abilities_of(const weir_resource_properties *it, ability out[ABILITY_COUNT])
 {
     const ability all[ABILITY_COUNT] = {
@@ -75,6 +86,8 @@ static void resource_print(const info *self, const char *spec,
                 between = ", ";
             }
         }
+        if (it->share_kind != WEIR_SHARE_NONE)
+            printf("%sshared (%s)", between, share_kind_name(it->share_kind));
         puts("");
         return;
     }
@@ -83,6 +96,7 @@ static void resource_print(const info *self, const char *spec,
     say_json_number(self->json, "max_alignment", it->max_alignment);
     for (size_t i = 0; i < ABILITY_COUNT; i++)
         say_json_bool(self->json, abilities[i].key, abilities[i].has);
+    say_json_text(self->json, "share_kind", share_kind_name(it->share_kind));
     say_json_close(self->json, '}');
 }
 

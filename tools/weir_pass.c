@@ -277,16 +277,32 @@ static weir_device_calls calls_between(const weir_device_calls *from,
     return calls;
 }
 
-/* The peaks as the resource tells them. Of one lane that was never refused the trace
- * knows what was live. */
+/* Adds what the leaves of a chain hold of the device: what a resource in front of them
+ * holds may lie in the next one's blocks. False: one of them does not count it. */
+static bool held_add(weir_resource *mr, pass_timing *out)
+{
+    weir_resource *upstream = weir_resource_upstream(mr, 0);
+    weir_resource *second = weir_resource_upstream(mr, 1);
+    if (upstream != NULL)
+        return held_add(upstream, out) && (second == NULL || held_add(second, out));
+    weir_resource_statistics leaf = { .struct_size = sizeof leaf };
+    if (weir_resource_get_statistics(mr, &leaf) != WEIR_OK)
+        return false;
+    out->peak_held_bytes += leaf.peak_held_bytes;
+    out->kept_bytes += leaf.kept_bytes;
+    return leaf.peak_held_bytes != 0;
+}
+
+/* Of one lane that was never refused the trace knows what was live; else the resource
+ * does. */
 static void peaks_read(pass *self, pass_timing *out)
 {
     weir_resource_statistics statistics = { .struct_size = sizeof statistics };
     bool known = weir_resource_get_statistics(self->mr, &statistics) == WEIR_OK;
 
-    out->held_is_known = known && statistics.peak_held_bytes != 0;
-    out->peak_held_bytes = out->held_is_known ? statistics.peak_held_bytes : 0;
-    out->kept_bytes = known ? statistics.kept_bytes : 0;
+    out->held_is_known = held_add(self->mr, out);
+    if (!out->held_is_known)
+        out->peak_held_bytes = 0;
     out->peak_live_bytes = self->work->peak_live_bytes;
     if (known && statistics.peak_out_bytes != 0
         && (self->work->lane_count > 1 || out->out_of_memory != 0))

@@ -54,7 +54,10 @@ typedef enum weir_async_memory {
 #define WEIR_ASYNC_REUSE_OPPORTUNISTIC 4u /* what is done by chance */
 #define WEIR_ASYNC_REUSE_INTERNAL      8u /* anything: the driver makes it wait */
 
-/* How memory of the pool can be handed to other processes, CUDA's numbers. */
+/* How memory of the pool can be handed to other processes, CUDA's numbers. Device
+ * memory of a pool of its own with POSIX_FD is of WEIR_SHARE_POOL: weir_ipc_export
+ * takes it if share_whole_base is set, for who opens one block could map all of the
+ * pool. Of a foreign pool the driver is asked then; its share_kind is none. */
 #define WEIR_ASYNC_HANDLE_POSIX_FD 1u
 #define WEIR_ASYNC_HANDLE_FABRIC   8u
 

@@ -42,6 +42,10 @@ typedef struct weir_capture weir_capture;
  * resources of mr's device. Until the end nothing is recorded on, asked of or waited
  * for by `stream`. The caller owns *out.
  *
+ * Who allocates or gives back on `stream` while another thread calls this, or begins
+ * the capture itself, cannot know whose the block is: the capture's, or anybody's as
+ * before. The two take turns.
+ *
  *   INVALID_ARGUMENT   `stream` is the legacy stream, which CUDA does not capture
  *   CAPTURING          it is declared as captured already
  *   OUT_OF_HOST_MEMORY what giving back in it may need, in each pool, is not there */

@@ -57,6 +57,10 @@ typedef struct weir_device_properties {
     uint8_t uuid[16];        /* the same in every process */
     size_t memory_bytes;     /* in all */
     bool lost;               /* it has failed for good */
+    /* Managed memory may be touched by the host while work runs; and it moves to where
+     * it is told to (concurrentManagedAccess). */
+    bool concurrent_managed;
+    bool pageable_access;    /* work reaches ordinary host memory, as malloc's */
 } weir_device_properties;
 
 /* Fills *out, whose struct_size the caller has set. */
@@ -89,7 +93,11 @@ WEIR_API WEIR_NODISCARD weir_status weir_device_sync(weir_device *device);
     X(host_register) X(host_unregister)                                         \
     X(mempool_create) X(mempool_default) X(mempool_destroy)                     \
     X(mempool_malloc) X(mempool_free) X(mempool_trim) X(mempool_get_state)      \
-    X(event_record_all)
+    X(event_record_all)                                                         \
+    X(shared_malloc) X(shared_free) X(shared_find) X(shared_export)             \
+    X(shared_open) X(shared_close) X(shared_event_create) X(shared_event_open)  \
+    X(range_reserve) X(range_release) X(range_map) X(range_unmap)               \
+    X(prefetch) X(prefer)
 
 typedef struct weir_device_calls {
     size_t struct_size;

@@ -38,7 +38,8 @@ typedef uint32_t (*weir_emulated_chooser)(void *context, uint32_t n);
 
 /* What the ledger found: two accesses to the same bytes, at least one of them a write,
  * with nothing that orders the second after the first; or the use of memory that
- * is not out. */
+ * is not out. Without a ledger, too: a block that goes back to its pool while whoever
+ * opened it (WEIR_SHARE_POOL) has not freed it. */
 typedef struct weir_emulated_finding {
     size_t struct_size;
     const char *first;       /* "kernel writes", "deallocate", ...; static */
@@ -61,9 +62,10 @@ typedef struct weir_emulated_cost {
 } weir_emulated_cost;
 
 /* What each kind of device call would take; zero: nothing. Of calls that get, give
- * back, register, copy or fill memory all bytes count. Pools of the device's own are
- * the exception: mempool_malloc counts the bytes that the pool draws from the device
- * for it, and mempool_trim those that a pool gives back to it, at whatever call. */
+ * back, register, move, copy or fill memory all bytes count. Pools of the device's own
+ * are the exception: mempool_malloc counts the bytes that the pool draws from the
+ * device for it, and mempool_trim those that a pool gives back to it, at whatever
+ * call. */
 typedef struct weir_emulated_costs {
     size_t struct_size;
 #define X(name) weir_emulated_cost name;

@@ -1,13 +1,14 @@
 /* weir/leaves.h - the resources at the bottom of a chain.
  *
- * What is given back to `device` and `system`, to `managed` (weir/managed.h) and
- * `pinned` (weir/pinned.h) is kept, with its point in stream order, until that is
- * done: freeing under running work would be an error, and no leaf relies on the
- * device's free to wait. What is done is freed by trim, by an allocate that finds more
- * than WEIR_LEAF_KEEP_BYTES kept, and by one that would fail. If that is not enough,
- * and only then, allocate waits on the host for kept memory: these are the leaves that
- * weir/resource.h speaks of. But a CUDA device's own free waits, in practice, for all
- * that runs on it at that moment: put a pool over a leaf where that matters.
+ * What is given back to `device`, to `system` (weir/system.h), `managed`
+ * (weir/managed.h), `pinned` (weir/pinned.h) and `shareable` (weir/shareable.h) is
+ * kept, with its point in stream order, until that is done: freeing under running work
+ * would be an error, and no leaf relies on the device's free to wait. What is done is
+ * freed by trim, by an allocate that finds more than WEIR_LEAF_KEEP_BYTES kept, and by
+ * one that would fail. If that is not enough, and only then, allocate waits on the host
+ * for kept memory: these are the leaves that weir/resource.h speaks of. But a CUDA
+ * device's own free waits, in practice, for all that runs on it at that moment: put a
+ * pool over a leaf where that matters.
  *
  * A block that comes back behind points of more than four streams still at work is set
  * aside, until a wait for the whole device has passed. */
@@ -27,8 +28,7 @@ extern "C" {
 WEIR_API WEIR_NODISCARD weir_status
 weir_device_resource_create(weir_device *device, weir_resource **out);
 
-/* Ordinary host memory (malloc); the device must be able to reach it, as the
- * emulated one is. Alignment up to 4096. */
+/* Ordinary host memory (malloc): weir/system.h, with all defaults. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_system_resource_create(weir_device *device, weir_resource **out);
 

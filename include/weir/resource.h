@@ -103,6 +103,15 @@ WEIR_API void weir_thread_flush(void);
 WEIR_API weir_resource *weir_resource_ref(weir_resource *mr);
 WEIR_API void           weir_resource_unref(weir_resource *mr);
 
+/* How another process can reach memory. */
+typedef enum weir_share_kind {
+    WEIR_SHARE_NONE = 0,
+    WEIR_SHARE_FD = 1,     /* by a file descriptor (CUDA: virtual memory management) */
+    WEIR_SHARE_LEGACY = 2, /* by 64 octets (cudaIpcGetMemHandle) */
+    WEIR_SHARE_POOL = 3    /* by a file descriptor of the driver's pool that it is of,
+                              and 64 octets: who has the one reaches all of the pool */
+} weir_share_kind;
+
 /* What memory a resource hands out. */
 typedef struct weir_resource_properties {
     size_t struct_size;
@@ -120,6 +129,16 @@ typedef struct weir_resource_properties {
     /* Memory it hands out may be touched by any stream at once, not only by the one
      * that it was allocated on. */
     bool usable_at_once;
+    /* Each block is an object of its own, which weir_ipc_export shares in that way; but
+     * of kind POOL only if share_whole_base is set. */
+    weir_share_kind share_kind;
+    /* Not 0: a part of a block can go back while the rest stays (resource_ops.h), and
+     * begins and ends at multiples of so many bytes, a power of two, or with the
+     * block. */
+    size_t cut_bytes;
+    /* What goes back serves a request of any size: so who has parts that are free gives
+     * them back before he asks for more, and less is held. */
+    bool remaps;
 } weir_resource_properties;
 
 /* Fills *out, whose struct_size the caller has set. */
@@ -128,6 +147,11 @@ weir_resource_get_properties(weir_resource *mr, weir_resource_properties *out);
 
 /* The device that `mr` allocates for; not counted. */
 WEIR_API weir_device *weir_resource_device(weir_resource *mr);
+
+/* What `mr` draws from: 0 its upstream, 1 the second one of those that have two. Null
+ * where there is none; not counted, and good as long as `mr` is. What a chain holds of
+ * the device is what its leaves hold. */
+WEIR_API weir_resource *weir_resource_upstream(weir_resource *mr, size_t which);
 
 /* What a resource has done and holds. What it does not count stays zero. */
 typedef struct weir_resource_statistics {
@@ -156,6 +180,11 @@ weir_resource_get_statistics(weir_resource *mr, weir_resource_statistics *out);
  * "limiting(40GiB)/pool(initial=1GiB, growth=64MiB)/device". The last is a leaf. Only
  * the outermost is the caller's; it keeps the others alive. weir/spec.h tells the
  * grammar, the resources and their options; `weir info --resources` prints them.
+ *
+ * Null leaves the choice to whoever runs the program: what the environment variable
+ * WEIR_RESOURCE says, which a program with raised privileges does not look at, or else
+ * "pool/device". So a program that opens its resource, or its device's current one,
+ * like this can be run with WEIR_RESOURCE=checking/pool/device in front.
  *
  *   INVALID_ARGUMENT   the text has no meaning, or a resource refuses its options: the
  *                      sentence shows the place and says which character it is, from 1,

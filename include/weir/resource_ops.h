@@ -40,7 +40,8 @@ typedef struct weir_resource_ops {
     weir_resource *(*upstream)(void *self);
     /* Required in a leaf, which at least sets device and what accesses its memory: *out
      * comes zeroed but for max_alignment (WEIR_ALIGNMENT) and the names. Above
-     * upstream optional: *out comes as upstream has it. Asked once, at creation. */
+     * upstream optional: *out comes as upstream has it. Asked once, at creation. Who
+     * cuts upstream's blocks into smaller ones clears share_kind. */
     void (*properties)(void *self, weir_resource_properties *out);
     /* Optional: fills the zeroed *out. Left null: upstream's. */
     void (*statistics)(void *self, weir_resource_statistics *out);
@@ -62,6 +63,24 @@ typedef struct weir_resource_ops {
      * on by itself. */
     weir_status (*extend)(void *self, weir_stream stream, void *ptr,
                           size_t bytes, size_t alignment, size_t new_bytes);
+
+    /* Optional: a second resource it draws from, of the same device; not counted. Left
+     * null: there is none. Asked once. With two, properties come as what both promise,
+     * a trim_sync left null asks both, upstream keeping what it may first, and
+     * statistics and find left null are NOT_SUPPORTED: neither speaks for both. */
+    weir_resource *(*second_upstream)(void *self);
+
+    /* Optional: makes a block of its own of a part of the block of `bytes` at `ptr`,
+     * and one each of what is left in front and behind; nothing moves. They go back
+     * each with its own bytes, and the alignment that the block had. Of what lies from
+     * *from to *to, which its user does not use any more, it is the last part of at
+     * least `wanted_bytes` that the device can have back while the rest stays; or,
+     * where there is not so much, all that it can have. Sets both: equal if there is
+     * none, and the block is as it was. INVALID_ARGUMENT, OUT_OF_HOST_MEMORY or
+     * NOT_SUPPORTED: nothing has changed. Left null: NOT_SUPPORTED; an adaptor does not
+     * pass it on by itself. Who has it tells cut_bytes among its properties. */
+    weir_status (*cut)(void *self, void *ptr, size_t bytes, size_t alignment,
+                       size_t wanted_bytes, size_t *from, size_t *to);
 } weir_resource_ops;
 
 /* Makes a resource out of `ops` and `self`, and takes a reference to its upstream (if
@@ -75,6 +94,14 @@ weir_resource_create(const weir_resource_ops *ops, void *self, weir_resource **o
 WEIR_API WEIR_NODISCARD weir_status
 weir_resource_extend(weir_resource *mr, weir_stream stream, void *ptr,
                      size_t bytes, size_t alignment, size_t new_bytes);
+
+/* Cuts a part out of a block of `mr` that its user does not use any more, so that this
+ * can go back by itself; for suballocators. Answers as the table's cut, which is asked
+ * for *from < *to <= bytes and `wanted_bytes` above zero. On failure *from and *to are
+ * as they were. */
+WEIR_API WEIR_NODISCARD weir_status
+weir_resource_cut(weir_resource *mr, void *ptr, size_t bytes, size_t alignment,
+                  size_t wanted_bytes, size_t *from, size_t *to);
 
 /* For code outside of the library that implements resources: records `status` and
  * `message` for weir_last_error(), and returns `status`. */

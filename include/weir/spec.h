@@ -40,8 +40,8 @@ weir_spec_kind_get(size_t kind, weir_spec_kind *out);
 typedef struct weir_spec_option {
     size_t struct_size;
     const char *name;         /* "growth" */
-    const char *type;         /* "size", "integer", "boolean", "word", "words" or
-                                 "text" */
+    const char *type;         /* "size", "integer", "boolean", "word", "words",
+                                 "text" or "chain" */
     const char *default_text; /* a value as it would be written; null: must be given */
     const char *doc;          /* what it does, in a few words */
     const char *choices;      /* its words, separated by ", "; null: it has none */

@@ -40,7 +40,9 @@ extern "C" {
     X(NOT_FOUND, 9, "nothing is known under that name or address")              \
     X(FORKED, 10, "this process is a fork's child and has no device")            \
     X(FILE_ERROR, 11, "a file could not be opened, read or written")            \
-    X(NOT_OWNED, 12, "the buffer does not own its bytes, or not alone")
+    X(NOT_OWNED, 12, "the buffer does not own its bytes, or not alone")         \
+    X(PEER_GONE, 13, "the other process has ended, or does not answer")         \
+    X(PAUSED, 14, "the memory is paused; nothing can be allocated of it")
 
 typedef enum weir_status {
 #define X(name, number, words) WEIR_##name = number,
@@ -83,7 +85,10 @@ typedef enum weir_misuse_kind {
     WEIR_MISUSE_FOREIGN_POINTER = 2, /* this resource never gave it */
     WEIR_MISUSE_WRONG_SIZE = 3,      /* not the bytes or alignment asked for */
     WEIR_MISUSE_WRONG_STREAM = 4,    /* a stream of no use here, or dead */
-    WEIR_MISUSE_STILL_IN_USE = 5     /* destroyed while others still need it */
+    WEIR_MISUSE_STILL_IN_USE = 5,    /* destroyed while others still need it */
+    /* Found by weir/checking.h, afterwards: */
+    WEIR_MISUSE_OVERRUN = 6,         /* bytes beside a block were written */
+    WEIR_MISUSE_USE_AFTER_FREE = 7   /* bytes were written that were given back */
 } weir_misuse_kind;
 
 typedef struct weir_misuse {

@@ -77,8 +77,9 @@ weir_stream_register(weir_device *device, weir_stream stream);
 /* Ends what weir_stream_register or weir_stream_create began: records what is still
  * open on `stream`, which must still live, and forgets the handle. Memory
  * freed on it stays ordered behind its work. NOT_FOUND: it was not known. If the
- * device refuses the record (DEVICE_ERROR) the stream is forgotten all the same, and
- * what was freed on it waits for the next weir_device_sync. */
+ * device refuses the record (DEVICE_ERROR), or there is no host memory for it
+ * (OUT_OF_HOST_MEMORY), the stream is forgotten all the same, and what was freed on it
+ * waits for the next weir_device_sync. */
 WEIR_API weir_status weir_stream_retire(weir_device *device, weir_stream stream);
 
 /* What is put on `stream` from now on waits for everything put on `other` so far. */

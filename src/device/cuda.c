@@ -1,6 +1,6 @@
 /* cuda.c - CUDA devices: how a call is made and judged, streams, events and work.
  *
- * This, cuda_memory.c and cuda_open.c are libweir_cuda.so; see cuda_module.h. */
+ * This and its neighbours, cuda_*.c, are libweir_cuda.so; see cuda_module.h. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,17 +52,24 @@ static bool is_sticky(cudaError_t error)
 
 static weir_status status_of(weir__cuda_call kind, cudaError_t error)
 {
+    const bool memory = kind != WEIR__CUDA_WORK;
     if (is_sticky(error))
         return WEIR_DEVICE_LOST;
     switch ((int)error) {
     case cudaErrorMemoryAllocation:
-        return kind == WEIR__CUDA_MEMORY ? WEIR_OUT_OF_MEMORY : WEIR_DEVICE_ERROR;
+        return memory ? WEIR_OUT_OF_MEMORY : WEIR_DEVICE_ERROR;
     case cudaErrorInvalidValue:
     case cudaErrorHostMemoryAlreadyRegistered:
     case cudaErrorHostMemoryNotRegistered:
-        return kind == WEIR__CUDA_MEMORY ? WEIR_INVALID_ARGUMENT : WEIR_DEVICE_ERROR;
+        return memory ? WEIR_INVALID_ARGUMENT : WEIR_DEVICE_ERROR;
     case cudaErrorNotPermitted: /* handles that this process may not make */
-        return kind == WEIR__CUDA_MEMORY ? WEIR_NOT_SUPPORTED : WEIR_DEVICE_ERROR;
+        return memory ? WEIR_NOT_SUPPORTED : WEIR_DEVICE_ERROR;
+    case cudaErrorInvalidResourceHandle: /* none, one that has ended, */
+    case cudaErrorMapBufferObjectFailed:
+    case cudaErrorDeviceUninitialized: /* or this process's own */
+        return kind == WEIR__CUDA_OPEN ? WEIR_INVALID_ARGUMENT : WEIR_DEVICE_ERROR;
+    case cudaErrorInvalidDevice: /* that of what is opened, too */
+        return kind == WEIR__CUDA_OPEN ? WEIR_INVALID_ARGUMENT : WEIR_NOT_SUPPORTED;
     case cudaErrorNotSupported:
     case cudaErrorStubLibrary: /* links, and does nothing */
     case cudaErrorInsufficientDriver:
@@ -70,7 +77,6 @@ static weir_status status_of(weir__cuda_call kind, cudaError_t error)
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
     case cudaErrorNoDevice:
-    case cudaErrorInvalidDevice:
     case cudaErrorPeerAccessUnsupported: return WEIR_NOT_SUPPORTED;
     default: return WEIR_DEVICE_ERROR;
     }
@@ -83,6 +89,11 @@ weir_status weir__cuda_judge(weir__cuda *self, weir__cuda_call kind, cudaError_t
         return WEIR_OK;
     /* What was handled here is nobody else's business. */
     (void)cudaGetLastError();
+    if (call == NULL)
+        return weir__cuda_fail(self, status_of(kind, error), (int32_t)error,
+                               "what cuda:%d was given is no memory that it shares, or "
+                               "not of that length",
+                               (int)self->ordinal);
     int length = (int)strcspn(call, "(");
     return weir__cuda_fail(self, status_of(kind, error), (int32_t)error,
                            "%.*s on cuda:%d answered %s (%d): %s", length, call,
@@ -410,6 +421,8 @@ const weir__device_ops weir__cuda_ops = {
     .pinned_free = weir__cuda_pinned_free,
     .host_register = weir__cuda_host_register,
     .host_unregister = weir__cuda_host_unregister,
+    .prefetch = weir__cuda_prefetch,
+    .prefer = weir__cuda_prefer,
     .mempool_create = weir__cuda_mempool_create,
     .mempool_default = weir__cuda_mempool_default,
     .mempool_destroy = weir__cuda_mempool_destroy,
@@ -417,4 +430,16 @@ const weir__device_ops weir__cuda_ops = {
     .mempool_free = weir__cuda_mempool_free,
     .mempool_trim = weir__cuda_mempool_trim,
     .mempool_get_state = weir__cuda_mempool_get_state,
+    .shared_malloc = weir__cuda_shared_malloc,
+    .shared_free = weir__cuda_shared_free,
+    .shared_find = weir__cuda_shared_find,
+    .shared_export = weir__cuda_shared_export,
+    .shared_open = weir__cuda_shared_open,
+    .shared_close = weir__cuda_shared_close,
+    .shared_event_create = weir__cuda_shared_event_create,
+    .shared_event_open = weir__cuda_shared_event_open,
+    .range_reserve = weir__cuda_range_reserve,
+    .range_release = weir__cuda_range_release,
+    .range_map = weir__cuda_range_map,
+    .range_unmap = weir__cuda_range_unmap,
 };

@@ -47,19 +47,74 @@ weir_status weir__cuda_memory_info(void *device, size_t *free_bytes,
                        cudaMemGetInfo(free_bytes, total_bytes));
 }
 
+/* ---- memory that moves ---- */
+
 /* CUDA 13 says where by a location, CUDA 12 by a number. */
-static cudaError_t advise(void *ptr, size_t bytes, enum cudaMemoryAdvise advice,
-                          bool on_host, int ordinal)
-{
 #if CUDART_VERSION >= 13000
-    struct cudaMemLocation where = {
+typedef struct cudaMemLocation somewhere;
+
+static somewhere place_at(bool on_host, int ordinal)
+{
+    return (somewhere){
         .type = on_host ? cudaMemLocationTypeHost : cudaMemLocationTypeDevice,
         .id = on_host ? 0 : ordinal,
     };
+}
+
+static cudaError_t prefetch(void *ptr, size_t bytes, somewhere to, cudaStream_t stream)
+{
+    return cudaMemPrefetchAsync(ptr, bytes, to, 0, stream);
+}
 #else
-    int where = on_host ? cudaCpuDeviceId : ordinal;
+typedef int somewhere;
+
+static somewhere place_at(bool on_host, int ordinal)
+{
+    return on_host ? cudaCpuDeviceId : ordinal;
+}
+
+static cudaError_t prefetch(void *ptr, size_t bytes, somewhere to, cudaStream_t stream)
+{
+    return cudaMemPrefetchAsync(ptr, bytes, to, stream);
+}
 #endif
-    return cudaMemAdvise(ptr, bytes, advice, where);
+
+static cudaError_t advise(void *ptr, size_t bytes, enum cudaMemoryAdvise advice,
+                          bool on_host, int ordinal)
+{
+    return cudaMemAdvise(ptr, bytes, advice, place_at(on_host, ordinal));
+}
+
+static weir_status fail_unmoved(weir__cuda *self)
+{
+    return weir__cuda_fail(self, WEIR_NOT_SUPPORTED, cudaErrorNotSupported,
+                           "cuda:%d has no memory that moves when it is told to",
+                           (int)self->ordinal);
+}
+
+weir_status weir__cuda_prefetch(void *device, weir_stream stream, void *ptr,
+                                size_t bytes, weir__place place)
+{
+    weir__cuda *self = device;
+    if (!self->moves_managed)
+        return fail_unmoved(self);
+    somewhere to = place_at(place == WEIR__PLACE_HOST, (int)self->ordinal);
+    WEIR__CUDA_DO_AS(device, WEIR__CUDA_MEMORY, prefetch(ptr, bytes, to, stream),
+                     "cudaMemPrefetchAsync");
+}
+
+weir_status weir__cuda_prefer(void *device, void *ptr, size_t bytes, weir__place place)
+{
+    weir__cuda *self = device;
+    if (!self->moves_managed)
+        return fail_unmoved(self);
+    enum cudaMemoryAdvise advice = place == WEIR__PLACE_ANY
+                                       ? cudaMemAdviseUnsetPreferredLocation
+                                       : cudaMemAdviseSetPreferredLocation;
+    WEIR__CUDA_DO_COLD_AS(device, WEIR__CUDA_MEMORY,
+                          advise(ptr, bytes, advice, place == WEIR__PLACE_HOST,
+                                 (int)self->ordinal),
+                          "cudaMemAdvise");
 }
 
 static cudaError_t managed_make(const weir__cuda *self, size_t bytes,
@@ -87,6 +142,8 @@ weir_status weir__cuda_managed_malloc(void *device, size_t bytes,
                           managed_make(device, bytes, options, out),
                           "cudaMallocManaged, or the advice,");
 }
+
+/* ---- pinned ---- */
 
 _Static_assert(WEIR__PINNED_PORTABLE == cudaHostAllocPortable &&
                WEIR__PINNED_PORTABLE == cudaHostRegisterPortable &&

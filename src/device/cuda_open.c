@@ -133,12 +133,13 @@ static weir_status ask_what_it_has(weir__cuda *self)
         bool *out;
     } wanted[] = {
         { cudaDevAttrPageableMemoryAccess, &self->reaches_pageable },
+        { cudaDevAttrConcurrentManagedAccess, &self->moves_managed },
         { cudaDevAttrCanUseHostPointerForRegisteredMem, &self->reaches_registered },
         { cudaDevAttrMemoryPoolsSupported, &self->has_pools },
+        { cudaDevAttrIpcEventSupport, &self->has_ipc }, /* and so memory's */
 #if CUDART_VERSION >= 13000
         { cudaDevAttrHostMemoryPoolsSupported, &self->has_host_pools },
         { cudaDevAttrHostNumaMemoryPoolsSupported, &self->has_numa_pools },
-        { cudaDevAttrConcurrentManagedAccess, &self->has_managed_pools },
 #endif
     };
     int value = 0;
@@ -148,6 +149,9 @@ static weir_status ask_what_it_has(weir__cuda *self)
             return status;
         *wanted[i].out = value != 0;
     }
+#if CUDART_VERSION >= 13000
+    self->has_managed_pools = self->moves_managed;
+#endif
     weir_status status = ask_attribute(self, cudaDevAttrMemoryPoolSupportedHandleTypes,
                                        &value);
     self->pool_handles = (uint32_t)value;
@@ -202,6 +206,8 @@ static weir_status device_start(weir__cuda *self)
     if (status == WEIR_OK)
         status = ask_what_it_has(self);
     if (status == WEIR_OK)
+        status = weir__cuda_shared_begin(self);
+    if (status == WEIR_OK)
         status = weir__cuda_judge_driver(
             self, self->driver.context_retain(&self->context, self->device),
             "cuDevicePrimaryCtxRetain");
@@ -217,6 +223,7 @@ static weir_status cuda_open(const weir__module_host *host, int32_t ordinal,
     memset(self, 0, sizeof *self);
     self->host = host;
     self->ordinal = ordinal;
+    weir__cuda_mappings_begin(self);
     weir_status status = device_start(self);
     if (status != WEIR_OK) {
         weir__cuda_close(self);
@@ -234,6 +241,8 @@ void weir__cuda_properties(void *device, weir_device_properties *out)
     out->ordinal = self->ordinal;
     memcpy(out->uuid, self->uuid, sizeof out->uuid);
     out->memory_bytes = self->memory_bytes;
+    out->concurrent_managed = self->moves_managed;
+    out->pageable_access = self->reaches_pageable;
 }
 
 /* Whatever the driver answers: there is nobody left to tell. There is no wait: others
@@ -246,6 +255,7 @@ void weir__cuda_close(void *device)
                                       self->driver.context_release(self->device),
                                       "cuDevicePrimaryCtxRelease");
     }
+    weir__cuda_mappings_end(self);
     self->host->host_free(self);
 }
 

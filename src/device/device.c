@@ -11,6 +11,7 @@
 
 #include "current.h"
 #include "internal.h"
+#include "ipc.h"
 #include "pending.h"
 #include "stream_order.h"
 #include "sync.h"
@@ -111,6 +112,7 @@ static weir_device *registry_find(const char *name)
 /* Everything but the registry. Undone by device_free. */
 static void device_free(weir_device *device)
 {
+    weir__ipc_device_ends(device);
     weir__pending_destroy(device->pending);
     if (device->order != NULL)
         weir__order_destroy(device->order);
@@ -147,6 +149,8 @@ static weir_status device_make(const char *name, const device_name *which,
         which->cuda ? weir__cuda_open(which->ordinal, &device->ops, &device->self)
                     : weir__emulated_open(which->ordinal, &device->emulated_options,
                                           &device->ops, &device->self);
+    device->listens = status == WEIR_OK && device->ops->note_done != NULL &&
+                      !emulated->no_ledger;
     if (status == WEIR_OK)
         status = weir__order_create(device, options->eager, &device->order);
     if (status == WEIR_OK)

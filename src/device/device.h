@@ -10,8 +10,8 @@
  *     DEVICE_ERROR, OUT_OF_MEMORY (the mallocs), OUT_OF_HOST_MEMORY,
  *     NOT_SUPPORTED, INVALID_ARGUMENT (memory it cannot reach) or DEVICE_LOST; after
  *     DEVICE_LOST they always do.
- *   - None waits on the host, but malloc, free, the host_, pinned_ and managed_ calls,
- *     mempool_trim, the _syncs and close.
+ *   - None waits on the host, but malloc, free, the host_, pinned_, managed_, shared_
+ *     and range_ calls, mempool_trim, the _syncs and close.
  *   - Only locks of rank device are taken inside. The caller holds none of rank
  *     resource or above.
  *   - The calling thread has no other device or context afterwards than before.
@@ -24,11 +24,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "internal.h"
 #include "sync.h"
 #include "weir/async.h"
 #include "weir/device.h"
 #include "weir/emulated.h"
 #include "weir/managed.h"
+#include "weir/resource.h"
 #include "weir/stream.h"
 
 struct weir__emulated;
@@ -39,11 +41,32 @@ struct weir_resource;
 #define WEIR__PINNED_PORTABLE 1u
 #define WEIR__PINNED_MAPPED   2u
 
+/* Where memory that can move is, or should be. */
+typedef enum weir__place {
+    WEIR__PLACE_ANY, /* of prefer only: nothing is preferred any more */
+    WEIR__PLACE_DEVICE,
+    WEIR__PLACE_HOST
+} weir__place;
+
 /* What a pool of the device's own holds. */
 typedef struct weir__mempool_state {
     uint64_t reserved_bytes; /* from the device */
     uint64_t used_bytes;     /* of these, handed out */
 } weir__mempool_state;
+
+/* What another process needs to reach memory that is shared, or an event. */
+#define WEIR__SHARED_OCTETS 64
+typedef struct weir__shared {
+    weir_share_kind kind;
+    size_t bytes;                             /* of the whole object, or pool's block */
+    int fd;                                   /* of kinds FD and POOL; else -1 */
+    unsigned char octets[WEIR__SHARED_OCTETS]; /* of LEGACY and POOL; else zeros */
+} weir__shared;
+
+typedef struct weir__shared_event {
+    int fd;                                   /* -1: the octets say it all */
+    unsigned char octets[WEIR__SHARED_OCTETS];
+} weir__shared_event;
 
 typedef struct weir__device_ops {
     const char *kind; /* "emulated", "cuda" */
@@ -58,7 +81,7 @@ typedef struct weir__device_ops {
      * that uses it is done. */
     weir_status (*malloc)(void *self, size_t bytes, void **out);
     weir_status (*free)(void *self, void *ptr);
-    /* Ordinary host memory that the device can reach; alignment up to 4096. */
+    /* Ordinary host memory that the device can reach; alignment up to 64 KiB. */
     weir_status (*host_malloc)(void *self, size_t bytes, size_t alignment, void **out);
     weir_status (*host_free)(void *self, void *ptr);
     weir_status (*memory_info)(void *self, size_t *free_bytes, size_t *total_bytes);
@@ -126,6 +149,63 @@ typedef struct weir__device_ops {
     weir_status (*mempool_get_state)(void *self, weir_mempool pool,
                                      weir__mempool_state *out);
 
+    /* Memory for other processes: each allocation an object of its own, of whole
+     * granules (2 MiB), aligned to one. free: work that uses it is done, here and
+     * elsewhere. NOT_SUPPORTED: no memory of that kind; or POOL, for that is what
+     * mempool_malloc gives of a pool with handle_types. Where others have opened that,
+     * mempool_free comes behind theirs. */
+    weir_status (*shared_malloc)(void *self, weir_share_kind kind, size_t bytes,
+                                 void **out);
+    weir_status (*shared_free)(void *self, void *ptr);
+    /* The object that all of the `bytes` bytes at `ptr` lie in, also where it is no
+     * shared_malloc's but can be shared all the same: where it begins, its kind and
+     * bytes; no handle. NOT_SUPPORTED: there is none. */
+    weir_status (*shared_find)(void *self, const void *ptr, size_t bytes, void **base,
+                               weir__shared *out);
+    /* All of the object that begins at `base`. A file descriptor is the caller's, and
+     * closed on exec. */
+    weir_status (*shared_export)(void *self, void *base, weir__shared *out);
+    /* The same object in this process; `from`, and its file descriptor, stay the
+     * caller's. Believes nothing: INVALID_ARGUMENT if there is no such object, it has
+     * other bytes than `from` says, or could be made shorter by another. In a process
+     * that has it already: again the same address, or another; of kind LEGACY a CUDA
+     * device refuses what its own process has made. close: work that uses it is
+     * done, and of kind POOL mempool_free has taken it. */
+    weir_status (*shared_open)(void *self, const weir__shared *from, void **out);
+    weir_status (*shared_close)(void *self, void *ptr);
+    /* An event, as event_create's, that other processes can open; event_destroy ends
+     * it. A file descriptor is the caller's. NOT_SUPPORTED: there is no such event. */
+    weir_status (*shared_event_create)(void *self, weir_event *out,
+                                       weir__shared_event *handle);
+    /* Another's: it can be waited for, asked about and destroyed, not recorded. What it
+     * stands for is its last record when the wait is put. Where its process ends, all
+     * that it had put on its streams counts as done. */
+    weir_status (*shared_event_open)(void *self, const weir__shared_event *handle,
+                                     weir_event *out);
+
+    /* Addresses that memory of the device is mapped to, piece by piece; all in whole
+     * granules (2 MiB). Reserved ones are nobody else's, and touched by nothing.
+     * NOT_SUPPORTED: the device has no such addresses. release wants all of what
+     * reserve gave, with nothing mapped. map: `bytes` bytes more of the device's memory
+     * are at `ptr`, where nothing was; what was in them is unknown. What lies side by
+     * side is one, for work that uses it. unmap: all of what one map has given; work
+     * that uses it is done. */
+    weir_status (*range_reserve)(void *self, size_t bytes, void **out);
+    weir_status (*range_release)(void *self, void *base, size_t bytes);
+    weir_status (*range_map)(void *self, void *ptr, size_t bytes);
+    weir_status (*range_unmap)(void *self, void *ptr, size_t bytes);
+
+    /* For memory that moves between host and device, managed or, where the device
+     * reaches it, ordinary memory of the host's; else INVALID_ARGUMENT. Neither changes
+     * what is in it, and both concern whole pages, with what else is in these.
+     * NOT_SUPPORTED where the properties say no concurrent_managed. prefetch: when the
+     * stream comes to it, the pages move; who frees them is behind that. Not for a
+     * stream that captures, or the legacy one beside a capture: that spoils it. prefer:
+     * where they should stay from now on; the other reaches them there. */
+    weir_status (*prefetch)(void *self, weir_stream stream, void *ptr, size_t bytes,
+                            weir__place place);
+    weir_status (*prefer)(void *self, void *ptr, size_t bytes, weir__place place);
+
     /* The emulated device that this is, or stands on; null: none. No device call. */
     struct weir__emulated *(*emulated)(void *self);
 
@@ -138,6 +218,9 @@ typedef struct weir__device_ops {
      * back behind points. */
     void (*note_allocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
     void (*note_deallocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
+    /* Such a block of `bytes` is `new_bytes` long from now on. */
+    void (*note_extend)(void *self, weir_stream stream, void *ptr, size_t bytes,
+                        size_t new_bytes);
     /* Hand-overs between host threads inside Weir. A thread that has learnt that
      * `event` (as it was recorded when this thread asked; null: all that this thread
      * knows) is done tells it to clock `key`; another that reads the done mark of
@@ -146,7 +229,21 @@ typedef struct weir__device_ops {
     void (*note_done)(void *self, uint64_t key, weir_event event);
     void (*note_learn)(void *self, uint64_t key);
     void (*note_forget)(void *self, uint64_t key, bool is_kept);
+    /* `bytes` bytes at `ptr` are beside the block of `block_bytes` at `block`, and for
+     * nobody to touch; with block_bytes 0 they are beside none any more, and back. */
+    void (*note_guard)(void *self, void *ptr, size_t bytes, void *block,
+                       size_t block_bytes);
+    /* From begin to end what the calling thread puts on streams is Weir's own, and may
+     * touch what is out to nobody, in order like all else. */
+    void (*note_inspect)(void *self, bool begins);
+    /* Another process has done this to the bytes, in front of the last record of
+     * `event`, which is its own, opened here: nobody here is behind it but who waits
+     * for that event. */
+    void (*note_foreign)(void *self, weir_event event, void *ptr, size_t bytes,
+                         bool writes);
 } weir__device_ops;
+
+#define WEIR__RANGE_GRANULE ((size_t)2 << 20)
 
 #define WEIR__NO_STREAM      ((weir_stream)UINTPTR_MAX)
 #define WEIR__CAPTURE_STREAM ((weir_stream)(UINTPTR_MAX - 1))
@@ -177,6 +274,7 @@ struct weir_device {
     atomic_size_t references;
     const weir__device_ops *ops;
     void *self;
+    bool listens;                   /* there is a ledger to tell */
     struct weir__order *order;      /* its clocks; lives as long as it does */
     struct weir__pending *pending;  /* bytes that wait to be given back; likewise */
     uint64_t serial;                /* no other in this process has had it; from 1 */
@@ -248,6 +346,29 @@ weir_status weir__mempool_trim(weir_device *device, weir_mempool pool,
 weir_status weir__mempool_get_state(weir_device *device, weir_mempool pool,
                                     weir__mempool_state *out);
 
+weir_status weir__shared_malloc(weir_device *device, weir_share_kind kind, size_t bytes,
+                                void **out);
+weir_status weir__shared_free(weir_device *device, void *ptr);
+weir_status weir__shared_find(weir_device *device, const void *ptr, size_t bytes,
+                              void **base, weir__shared *out);
+weir_status weir__shared_export(weir_device *device, void *base, weir__shared *out);
+weir_status weir__shared_open(weir_device *device, const weir__shared *from,
+                              void **out);
+weir_status weir__shared_close(weir_device *device, void *ptr);
+weir_status weir__shared_event_create(weir_device *device, weir_event *out,
+                                      weir__shared_event *handle);
+weir_status weir__shared_event_open(weir_device *device,
+                                    const weir__shared_event *handle, weir_event *out);
+
+weir_status weir__range_reserve(weir_device *device, size_t bytes, void **out);
+weir_status weir__range_release(weir_device *device, void *base, size_t bytes);
+weir_status weir__range_map(weir_device *device, void *ptr, size_t bytes);
+weir_status weir__range_unmap(weir_device *device, void *ptr, size_t bytes);
+weir_status weir__prefetch(weir_device *device, weir_stream stream, void *ptr,
+                           size_t bytes, weir__place place);
+weir_status weir__prefer(weir_device *device, void *ptr, size_t bytes,
+                         weir__place place);
+
 static inline bool weir__device_is_cuda(const weir_device *device)
 {
     return device->slot >= WEIR__DEVICE_ORDINALS;
@@ -264,6 +385,40 @@ static inline weir_stream weir__stream_of(weir_stream stream)
 static inline bool weir__device_is_lost(weir_device *device)
 {
     return atomic_load(&device->lost);
+}
+
+/* What the ledger is told, where there is one (see weir__device_ops). */
+static inline void weir__note_done(const weir_device *device, uint64_t key,
+                                   weir_event event)
+{
+    if (WEIR_UNLIKELY(device->listens))
+        device->ops->note_done(device->self, key, event);
+}
+
+static inline void weir__note_learn(const weir_device *device, uint64_t key)
+{
+    if (WEIR_UNLIKELY(device->listens))
+        device->ops->note_learn(device->self, key);
+}
+
+static inline void weir__note_forget(const weir_device *device, uint64_t key,
+                                     bool is_kept)
+{
+    if (WEIR_UNLIKELY(device->listens))
+        device->ops->note_forget(device->self, key, is_kept);
+}
+
+static inline void weir__note_guard(const weir_device *device, void *ptr, size_t bytes,
+                                    void *block, size_t block_bytes)
+{
+    if (WEIR_UNLIKELY(device->listens))
+        device->ops->note_guard(device->self, ptr, bytes, block, block_bytes);
+}
+
+static inline void weir__note_inspect(const weir_device *device, bool begins)
+{
+    if (WEIR_UNLIKELY(device->listens))
+        device->ops->note_inspect(device->self, begins);
 }
 
 /* What weir_device_open needs of each kind: makes the object, or says why not. */

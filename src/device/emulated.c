@@ -6,6 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device/emulated_map.h"
+#include "device/emulated_range.h"
+#include "device/emulated_shared.h"
+
 #define DEFAULT_MEMORY_BYTES ((size_t)32 << 30)
 #define ORDINALS             16
 
@@ -91,11 +95,15 @@ static void emulated_properties(void *device, weir_device_properties *out)
     memcpy(out->uuid, "weir emulated  ", sizeof out->uuid);
     out->uuid[sizeof out->uuid - 1] = (uint8_t)self->ordinal;
     out->memory_bytes = self->arena->bytes;
+    out->concurrent_managed = true;
+    out->pageable_access = true;
 }
 
 /* ---- what the ledger wants to know besides ---- */
 
-static void note_allocate(void *device, weir_stream stream, void *ptr, size_t bytes)
+/* A block that had no bytes before is a new one. */
+static void note_extend(void *device, weir_stream stream, void *ptr, size_t bytes,
+                        size_t new_bytes)
 {
     weir__emulated *self = device;
     weir__queue *queue;
@@ -109,9 +117,14 @@ static void note_allocate(void *device, weir_stream stream, void *ptr, size_t by
     else if (!self->is_lost && weir__stream_find(self, stream, &queue) == WEIR_OK)
         id = queue->id;
     if (id != 0)
-        weir__ledger_allocate(self->ledger, weir__this_thread(), id, (uintptr_t)ptr,
-                              bytes);
+        weir__ledger_extend(self->ledger, weir__this_thread(), id, (uintptr_t)ptr,
+                            bytes, new_bytes);
     weir__mutex_unlock(&self->lock);
+}
+
+static void note_allocate(void *device, weir_stream stream, void *ptr, size_t bytes)
+{
+    note_extend(device, stream, ptr, 0, bytes);
 }
 
 /* On a stream that is not there any more it is behind points that nobody named; and on
@@ -170,6 +183,43 @@ static void note_forget(void *device, uint64_t key, bool is_kept)
     weir__mutex_unlock(&self->lock);
 }
 
+static void note_guard(void *device, void *ptr, size_t bytes, void *block,
+                       size_t block_bytes)
+{
+    weir__emulated *self = device;
+    if (self->ledger == NULL)
+        return;
+    weir__emulated_meet_thread();
+    weir__mutex_lock(&self->lock);
+    weir__ledger_guard(self->ledger, weir__this_thread(), (uintptr_t)ptr, bytes,
+                       (uintptr_t)block, block_bytes);
+    weir__mutex_unlock(&self->lock);
+}
+
+static void note_inspect(void *device, bool begins)
+{
+    weir__emulated *self = device;
+    if (self->ledger == NULL)
+        return;
+    weir__emulated_meet_thread();
+    weir__mutex_lock(&self->lock);
+    weir__ledger_inspect(self->ledger, weir__this_thread(), begins);
+    weir__mutex_unlock(&self->lock);
+}
+
+static void note_foreign(void *device, weir_event event, void *ptr, size_t bytes,
+                         bool writes)
+{
+    weir__emulated *self = device;
+    weir__event *found;
+    if (self->ledger == NULL)
+        return;
+    weir__mutex_lock(&self->lock);
+    if (weir__event_find(self, event, &found) == WEIR_OK)
+        weir__shared_event_note(found, ptr, bytes, writes);
+    weir__mutex_unlock(&self->lock);
+}
+
 static weir__emulated *emulated_itself(void *device)
 {
     return device;
@@ -208,6 +258,8 @@ const weir__device_ops weir__emulated_ops = {
     .pinned_free = weir__emulated_pinned_free,
     .host_register = weir__emulated_host_register,
     .host_unregister = weir__emulated_host_unregister,
+    .prefetch = weir__emulated_prefetch,
+    .prefer = weir__emulated_prefer,
     .mempool_create = weir__emulated_mempool_create,
     .mempool_default = weir__emulated_mempool_default,
     .mempool_destroy = weir__emulated_mempool_destroy,
@@ -215,12 +267,28 @@ const weir__device_ops weir__emulated_ops = {
     .mempool_free = weir__emulated_mempool_free,
     .mempool_trim = weir__emulated_mempool_trim,
     .mempool_get_state = weir__emulated_mempool_get_state,
+    .shared_malloc = weir__emulated_shared_malloc,
+    .shared_free = weir__emulated_shared_free,
+    .shared_find = weir__emulated_shared_find,
+    .shared_export = weir__emulated_shared_export,
+    .shared_open = weir__emulated_shared_open,
+    .shared_close = weir__emulated_shared_close,
+    .shared_event_create = weir__emulated_shared_event_create,
+    .shared_event_open = weir__emulated_shared_event_open,
+    .range_reserve = weir__emulated_range_reserve,
+    .range_release = weir__emulated_range_release,
+    .range_map = weir__emulated_range_map,
+    .range_unmap = weir__emulated_range_unmap,
     .emulated = emulated_itself,
     .note_allocate = note_allocate,
+    .note_extend = note_extend,
     .note_deallocate = note_deallocate,
     .note_done = note_done,
     .note_learn = note_learn,
     .note_forget = note_forget,
+    .note_guard = note_guard,
+    .note_inspect = note_inspect,
+    .note_foreign = note_foreign,
 };
 
 /* ---- opening ---- */
@@ -246,13 +314,22 @@ static weir__emulated *device_make(int32_t ordinal,
     return self;
 }
 
+static bool keeps_pages(const weir__emulated *self)
+{
+#ifdef WEIR_TESTING
+    if (weir__arenas_are_kept() && !self->options.no_ledger)
+        return true;
+#endif
+    return self->options.scheduler == WEIR_EMULATED_NO_WORK;
+}
+
 static weir_status device_fill(weir__emulated *self)
 {
     weir_status status = weir__arena_open(self->ordinal, self->options.memory_bytes,
                                           &self->arena);
     if (status != WEIR_OK)
         return status;
-    self->arena->keeps_pages = self->options.scheduler == WEIR_EMULATED_NO_WORK;
+    self->arena->keeps_pages = keeps_pages(self);
     if (!self->options.no_ledger) {
         status = weir__findings_make(self);
         if (status != WEIR_OK)

@@ -87,7 +87,14 @@ typedef struct weir__arena {
     size_t bytes;
     int fd;
     int32_t ordinal;
-    bool keeps_pages;    /* nothing is ever touched: no need to give pages back */
+    bool keeps_pages;    /* what is given back stays: as where nothing is touched */
+    struct weir__arena *home; /* an object's: of its device, and it ends no later; or
+                                 this arena itself */
+    weir_share_kind kind;     /* of an object; POOL: all that one pool may have */
+    bool is_imported;         /* it is another process's, */
+    size_t offset;            /* of whose pool this is all that was opened */
+    bool is_freed;            /* and that was freed in stream order */
+    bool is_range;            /* see emulated_range.c */
     size_t references;   /* this and all below: guarded by the memory lock */
     size_t free_bytes;
     weir__blocks blocks;
@@ -128,7 +135,8 @@ typedef enum weir__host_kind {
     WEIR__HOST_MANAGED,
     WEIR__HOST_PINNED,
     WEIR__HOST_REGISTERED, /* the caller's */
-    WEIR__HOST_POOL        /* drawn by a pool */
+    WEIR__HOST_POOL,       /* drawn by a pool, */
+    WEIR__HOST_POOL_MANAGED /* of managed memory */
 } weir__host_kind;
 
 /* These two leave the ledger out. */
@@ -151,6 +159,8 @@ weir_status weir__emulated_pinned_free(void *device, void *ptr);
 weir_status weir__emulated_host_register(void *device, void *ptr, size_t bytes,
                                          uint32_t flags);
 weir_status weir__emulated_host_unregister(void *device, void *ptr);
+weir_status weir__emulated_prefer(void *device, void *ptr, size_t bytes,
+                                  weir__place place);
 
 /* ---- queues and work: emulated_queue.c ---- */
 
@@ -180,11 +190,13 @@ typedef struct weir__queue {
 } weir__queue;
 
 /* Everything put on a queue up to `position`. The device numbers all operations in the
- * order of their issue; `issue` is the number of the last one meant. */
+ * order of their issue; `issue` is the number of the last one meant. Or what another
+ * process had put when it recorded an event for the `position`th time. */
 typedef struct weir__position {
     weir__queue *queue; /* counted where it is kept; null: all queues */
     uint64_t position;
     uint64_t issue;
+    struct weir__shared_state *foreign; /* its event; counted likewise; or null */
 } weir__position;
 
 typedef enum weir__work_kind {
@@ -207,8 +219,10 @@ typedef struct weir__work {
     void *argument;
     size_t bytes;                 /* copy, fill */
     void **views;                 /* kernel: its ranges; copy: to, from; fill: to */
-    weir__position *dependencies; /* queues counted */
+    weir__position *dependencies; /* counted; all null: done, and another's */
     size_t dependency_count;
+    struct weir__shared_state *tells; /* a record's event; counted; or null */
+    uint64_t record;                  /* the how many-th of it */
 } weir__work;
 
 weir_status weir__queue_make(weir__emulated *device, bool is_legacy, bool is_blocking,
@@ -251,7 +265,8 @@ bool weir__position_is_done(weir__emulated *device, weir__position position);
 bool weir__schedule_query(weir__emulated *device, weir__position position);
 /* A host thread waits; the lock is given back meanwhile. The caller keeps the queue. */
 weir_status weir__schedule_wait(weir__emulated *device, weir__position position);
-/* Runs what is left, with all gates open, and ends the workers. */
+/* Runs what is left, with all gates open, and ends the workers. Other processes are
+ * waited for. */
 void weir__schedule_drain(weir__emulated *device);
 
 /* ---- streams: emulated_stream.c ---- */
@@ -302,9 +317,12 @@ typedef struct weir__event {
     struct weir__node *node;        /* as this, while that capture goes on */
     weir__position at;              /* queue null: never recorded */
     weir__ledger_position *learned; /* counted; null: never, or no ledger */
+    struct weir__shared_state *shared; /* with other processes: counted; or null */
     struct weir__event *next_free;
 } weir__event;
 
+/* Live, and never recorded. */
+weir_status weir__event_make(weir__emulated *device, weir_event *out);
 weir_status weir__event_find(weir__emulated *device, weir_event event,
                              weir__event **out);
 void weir__events_free(weir__emulated *device);
@@ -427,7 +445,7 @@ weir_status weir__emulated_mempool_trim(void *device, weir_mempool pool,
 weir_status weir__emulated_mempool_get_state(void *device, weir_mempool pool,
                                              weir__mempool_state *out);
 
-/* ---- copies, fills, kernels, gates: emulated_work.c ---- */
+/* ---- copies, fills, prefetches, kernels, gates: emulated_work.c ---- */
 
 weir_status weir__emulated_copy(void *device, weir_stream stream, void *dst,
                                 const void *src, size_t bytes);
@@ -436,6 +454,8 @@ weir_status weir__emulated_fill(void *device, weir_stream stream, void *ptr,
 weir_status weir__emulated_launch(void *device, weir_stream stream,
                                   weir_emulated_kernel kernel, void *argument,
                                   const weir_emulated_range *ranges, size_t count);
+weir_status weir__emulated_prefetch(void *device, weir_stream stream, void *ptr,
+                                    size_t bytes, weir__place place);
 weir_status weir__emulated_gate_put(weir__emulated *device, weir_stream stream,
                                     uint64_t *gate);
 weir_status weir__emulated_gate_open(weir__emulated *device, uint64_t gate);
@@ -534,6 +554,7 @@ struct weir__emulated {
     uint64_t waited_issue;         /* NO_WORK: the device wait has passed this one */
     uint64_t pending;              /* work on all queues */
     uint64_t gates;                /* how many numbers were given */
+    size_t awaited;                /* waits for other processes, in all work */
     weir__work *closed_gates;
     bool gates_are_open;           /* closing: none holds any more */
 

@@ -1,8 +1,9 @@
 /* emulated_event.c - events: names for positions on queues.
  *
  * Recording moves an event; who was made to wait for it keeps the position that it had
- * then. An event that is destroyed is used again for the next one, as streams are. */
-#include "device/emulated.h"
+ * then. An event that is destroyed is used again for the next one, as streams are.
+ * Events that other processes have too: emulated_shared_event.c. */
+#include "device/emulated_shared.h"
 
 #define EVENT_MAGIC     UINT64_C(0x574549524556454e)
 #define EVENTS_PER_SLAB 64
@@ -50,7 +51,7 @@ static weir_status events_grow(weir__emulated *device)
     return WEIR_OK;
 }
 
-static weir_status event_make(weir__emulated *device, weir_event *out)
+weir_status weir__event_make(weir__emulated *device, weir_event *out)
 {
     if (device->free_events == NULL) {
         weir_status status = events_grow(device);
@@ -79,6 +80,8 @@ static void event_clear(weir__event *event)
 static void event_free(weir__emulated *device, weir__event *event)
 {
     event_clear(event);
+    weir__shared_state_unref(event->shared);
+    event->shared = NULL;
     event->is_live = false;
     event->next_free = device->free_events;
     device->free_events = event;
@@ -90,8 +93,10 @@ void weir__events_free(weir__emulated *device)
         event_slab *events = (event_slab *)(void *)slab;
         if (events->events[0].magic != EVENT_MAGIC)
             continue;
-        for (size_t i = 0; i < EVENTS_PER_SLAB; i++)
+        for (size_t i = 0; i < EVENTS_PER_SLAB; i++) {
             event_clear(&events->events[i]);
+            weir__shared_state_unref(events->events[i].shared);
+        }
     }
 }
 
@@ -100,7 +105,7 @@ weir_status weir__emulated_event_create(void *device, weir_event *out)
     weir__emulated *self = device;
     weir_status status = weir__emulated_begin(self, WEIR__CALL_event_create);
     if (status == WEIR_OK)
-        status = event_make(self, out);
+        status = weir__event_make(self, out);
     weir__mutex_unlock(&self->lock);
     return status;
 }
@@ -108,6 +113,7 @@ weir_status weir__emulated_event_create(void *device, weir_event *out)
 static weir_status begin_on(weir__emulated *self, weir__call call, weir_event event,
                             weir__event **out)
 {
+    *out = NULL;
     weir_status status = weir__emulated_begin(self, call);
     return status == WEIR_OK ? weir__event_find(self, event, out) : status;
 }
@@ -131,11 +137,16 @@ static weir_status record_locked(weir__emulated *self, weir__event *event,
     static const weir__work marker = { .kind = WEIR__WORK_MARKER };
     weir__branch *branch;
     weir__node *node = NULL;
-    weir_status status = weir__capture_admit(queue, &branch);
+    weir__work *put = NULL;
+    weir_status status = WEIR_OK;
+    if (event->shared != NULL)
+        status = weir__shared_event_admit(event, queue);
+    if (status == WEIR_OK)
+        status = weir__capture_admit(queue, &branch);
     if (status == WEIR_OK && branch != NULL)
         status = weir__capture_add(branch, &marker, NULL, NULL, 0, &node);
     else if (status == WEIR_OK)
-        status = weir__queue_put(queue, &marker, 0, NULL, NULL);
+        status = weir__queue_put(queue, &marker, 0, NULL, &put);
     if (status != WEIR_OK)
         return status;
 
@@ -143,12 +154,13 @@ static weir_status record_locked(weir__emulated *self, weir__event *event,
     event->at = weir__queue_position(weir__queue_ref(queue));
     event->node = node;
     event->capture = branch != NULL ? branch->graph->number : 0;
-    if (self->ledger == NULL || branch != NULL)
-        return WEIR_OK;
     uint64_t thread = weir__this_thread();
-    event->learned = queue->is_behind_all
-                         ? weir__ledger_record_all(self->ledger, thread, self)
-                         : weir__ledger_record(self->ledger, thread, queue->id);
+    if (self->ledger != NULL && branch == NULL)
+        event->learned = queue->is_behind_all
+                             ? weir__ledger_record_all(self->ledger, thread, self)
+                             : weir__ledger_record(self->ledger, thread, queue->id);
+    if (event->shared != NULL)
+        weir__shared_event_recorded(event, put);
     return WEIR_OK;
 }
 
@@ -184,6 +196,10 @@ static weir_status everything_find(weir__emulated *self, weir__queue **out)
 static weir_status record_all_locked(weir__emulated *self, weir__event *event)
 {
     weir__queue *queue;
+    if (event->shared != NULL)
+        return weir__fail_native(WEIR_NOT_SUPPORTED, WEIR__NATIVE_NOT_SUPPORTED,
+                                 "an event for other processes is recorded on one "
+                                 "stream, not behind all");
     weir_status status = weir__capture_forbid(self, NULL);
     if (status == WEIR_OK)
         status = everything_find(self, &queue);
@@ -209,6 +225,8 @@ static weir_status stream_wait_locked(weir__emulated *self, weir__queue *queue,
                                       weir__event *event)
 {
     static const weir__work marker = { .kind = WEIR__WORK_MARKER };
+    if (weir__event_is_foreign(event))
+        return weir__shared_event_stream_wait(event, queue);
     if (event->at.queue == NULL)
         return WEIR_OK;
     bool taken;
@@ -239,6 +257,8 @@ weir_status weir__emulated_stream_wait_event(void *device, weir_stream stream,
 
 static weir_status query_locked(weir__emulated *self, weir__event *event, bool *done)
 {
+    if (weir__event_is_foreign(event))
+        return weir__shared_event_query(event, done);
     weir_status status = weir__capture_forbid_event(self, event);
     if (status != WEIR_OK)
         return status;
@@ -263,6 +283,8 @@ weir_status weir__emulated_event_query(void *device, weir_event event, bool *don
  * where it was. */
 static weir_status sync_locked(weir__emulated *self, weir__event *event)
 {
+    if (weir__event_is_foreign(event))
+        return weir__shared_event_sync(event);
     weir_status status = weir__capture_forbid_event(self, event);
     if (status != WEIR_OK || event->at.queue == NULL)
         return status;

@@ -37,7 +37,7 @@ weir_status weir__graph_memory_malloc(weir__branch *branch, weir_async_memory me
     weir__graph_memory *made = weir__host_alloc(sizeof *made);
     if (made == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a graph's memory");
-    weir_status status = weir__pool_memory_draw(device, memory, bytes, &ptr);
+    weir_status status = weir__pool_memory_draw(device, NULL, memory, bytes, &ptr);
     if (status != WEIR_OK) {
         weir__host_free(made);
         return status;
@@ -47,7 +47,7 @@ weir_status weir__graph_memory_malloc(weir__branch *branch, weir_async_memory me
                                   .next = device->graph_memories };
     status = node_add(branch, made, false);
     if (status != WEIR_OK) {
-        weir__pool_memory_return(device, memory, ptr, bytes);
+        weir__pool_memory_return(device, NULL, memory, ptr, bytes);
         weir__host_free(made);
         return status;
     }
@@ -152,7 +152,8 @@ void weir__graph_memories_reap(weir__emulated *device, bool all)
             continue;
         }
         *link = memory->next;
-        weir__pool_memory_return(device, memory->memory, memory->ptr, memory->bytes);
+        weir__pool_memory_return(device, NULL, memory->memory, memory->ptr,
+                                 memory->bytes);
         weir__queue_unref(memory->at.queue);
         weir__host_free(memory);
     }

@@ -6,16 +6,24 @@
  * one tree for the process, under a lock of its own, which is a leaf. */
 #include <stdlib.h>
 
-#include "device/emulated.h"
+#include "device/emulated_places.h"
 
 #define GRANULE   ((size_t)512)
 #define PAGE      ((size_t)4096)
 #define BYTES_MAX (SIZE_MAX >> 17) /* 128 TiB: what a process can address */
 
+/* What of a block was told last to be in some place. */
+typedef struct part {
+    uintptr_t ptr;
+    size_t bytes; /* 0: nothing */
+} part;
+
 typedef struct host_block {
     weir__block block; /* first: what the tree holds */
     weir__emulated *device;
     weir__host_kind kind;
+    part preferred[WEIR__PLACE_HOST + 1]; /* to stay there */
+    part moved[WEIR__PLACE_HOST + 1];
 } host_block;
 
 static weir__mutex host_lock = WEIR__MUTEX_INIT(WEIR__RANK_MEMORY);
@@ -27,6 +35,7 @@ static const char *const kind_names[] = {
     [WEIR__HOST_PINNED] = "pinned memory",
     [WEIR__HOST_REGISTERED] = "registered memory",
     [WEIR__HOST_POOL] = "memory of a pool",
+    [WEIR__HOST_POOL_MANAGED] = "managed memory of a pool",
 };
 
 /* ---- the tree ---- */
@@ -264,6 +273,97 @@ weir_status weir__emulated_host_unregister(void *device, void *ptr)
     if (status == WEIR_OK)
         status = end_locked(self, WEIR__HOST_REGISTERED, WEIR__CALL_host_unregister,
                             ptr, WEIR__NATIVE_NOT_REGISTERED);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+/* ---- memory that moves ---- */
+
+/* Under the lock. What no device has made is ordinary memory of the program's. */
+static bool is_movable(const host_block *block, const weir__emulated *device)
+{
+    return block == NULL ||
+           (block->device == device && (block->kind == WEIR__HOST_ORDINARY ||
+                                        block->kind == WEIR__HOST_MANAGED ||
+                                        block->kind == WEIR__HOST_POOL_MANAGED));
+}
+
+weir_status weir__host_judge_movable(weir__emulated *device, const void *ptr,
+                                     size_t bytes)
+{
+    void *view;
+    weir_status status = weir__memory_view(device, ptr, bytes, &view);
+    if (status != WEIR_OK)
+        return status;
+    weir__mutex_lock(&host_lock);
+    bool moves = view == ptr && is_movable(block_over((uintptr_t)ptr, bytes), device);
+    weir__mutex_unlock(&host_lock);
+    if (moves)
+        return WEIR_OK;
+    return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
+                             "%zu bytes at %p are neither managed nor ordinary memory",
+                             bytes, ptr);
+}
+
+/* Those of the block that has these bytes; null: there is none. Under the lock. */
+static part *parts_of(const void *ptr, size_t bytes, bool moved)
+{
+    host_block *block = block_over((uintptr_t)ptr, bytes);
+    if (block == NULL)
+        return NULL;
+    return moved ? block->moved : block->preferred;
+}
+
+static void note_place(const void *ptr, size_t bytes, bool moved, weir__place place)
+{
+    weir__mutex_lock(&host_lock);
+    part *parts = parts_of(ptr, bytes, moved);
+    for (int i = WEIR__PLACE_DEVICE; parts != NULL && i <= WEIR__PLACE_HOST; i++) {
+        bool is_here = parts[i].ptr == (uintptr_t)ptr && parts[i].bytes == bytes;
+        if (i == (int)place || is_here || place == WEIR__PLACE_ANY)
+            parts[i] = (part){ (uintptr_t)ptr, i == (int)place ? bytes : 0 };
+    }
+    weir__mutex_unlock(&host_lock);
+}
+
+static weir__place place_of(const void *ptr, bool moved)
+{
+    int place = WEIR__PLACE_HOST;
+    weir__mutex_lock(&host_lock);
+    const part *parts = parts_of(ptr, 1, moved);
+    while (place != WEIR__PLACE_ANY &&
+           (parts == NULL || (uintptr_t)ptr - parts[place].ptr >= parts[place].bytes))
+        place--;
+    weir__mutex_unlock(&host_lock);
+    return (weir__place)place;
+}
+
+weir__place weir__host_preferred(const void *ptr)
+{
+    return place_of(ptr, false);
+}
+
+weir__place weir__host_moved(const void *ptr)
+{
+    return place_of(ptr, true);
+}
+
+void weir__host_note_moved(const void *ptr, size_t bytes, weir__place place)
+{
+    note_place(ptr, bytes, true, place);
+}
+
+weir_status weir__emulated_prefer(void *device, void *ptr, size_t bytes,
+                                  weir__place place)
+{
+    weir__emulated *self = device;
+    weir_status status = weir__emulated_begin(self, WEIR__CALL_prefer);
+    if (status == WEIR_OK)
+        status = weir__host_judge_movable(self, ptr, bytes);
+    if (status == WEIR_OK) {
+        note_place(ptr, bytes, false, place);
+        weir__cost_bytes(self, WEIR__CALL_prefer, bytes);
+    }
     weir__mutex_unlock(&self->lock);
     return status;
 }

@@ -1,9 +1,12 @@
 /* emulated_memory.c - the memory of emulated devices.
  *
- * The bytes of one device live in a memory file that is mapped once, where work
- * reaches them. Device addresses come from a reserved range of the same length that
- * nobody can touch. Neither is inherited by a fork. Untouched memory costs nothing,
- * and whole pages that are given back go back to the system.
+ * Where the bytes are: emulated_map.h. Untouched memory costs nothing, and whole pages
+ * that are given back go back to the system.
+ *
+ * Memory that is shared with other processes is an arena of its own with one block: a
+ * memory file for each, of this process's (then it counts as memory of the device) or
+ * of another's. A pool that is shared is one with many. Such an arena is at home in its
+ * device's.
  *
  * All arenas are on one list, so that any address can be told: whose it is, whether
  * it is out, or that it is the host's. One lock for the process guards all of it; it
@@ -14,7 +17,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "device/emulated.h"
+#include "device/emulated_map.h"
+#include "device/emulated_range.h"
+#include "device/emulated_shared.h"
 
 #define GRANULE   ((size_t)512)
 #define PAGE      ((size_t)4096)
@@ -23,38 +28,17 @@
 static weir__mutex memory_lock = WEIR__MUTEX_INIT(WEIR__RANK_MEMORY);
 static weir__arena *arenas; /* guarded by memory_lock */
 
+void weir__memory_lock(void)
+{
+    weir__mutex_lock(&memory_lock);
+}
+
+void weir__memory_unlock(void)
+{
+    weir__mutex_unlock(&memory_lock);
+}
+
 /* ---- arenas ---- */
-
-/* False: errno says why. What was mapped is undone by arena_unmap. */
-static bool arena_map(weir__arena *arena)
-{
-    arena->fd = memfd_create("weir-emulated", MFD_CLOEXEC);
-    if (arena->fd < 0 || ftruncate(arena->fd, (off_t)arena->bytes) != 0)
-        return false;
-    void *base = mmap(NULL, arena->bytes, PROT_NONE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED)
-        return false;
-    arena->base = base;
-    void *view = mmap(NULL, arena->bytes, PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_NORESERVE, arena->fd, 0);
-    if (view == MAP_FAILED)
-        return false;
-    arena->view = view;
-    return madvise(base, arena->bytes, MADV_DONTFORK) == 0 &&
-           madvise(view, arena->bytes, MADV_DONTFORK) == 0;
-}
-
-static void arena_unmap(weir__arena *arena)
-{
-    if (arena->view != NULL)
-        munmap(arena->view, arena->bytes);
-    if (arena->base != NULL)
-        munmap(arena->base, arena->bytes);
-    if (arena->fd >= 0)
-        close(arena->fd);
-    weir__host_free(arena);
-}
 
 weir_status weir__arena_open(int32_t ordinal, size_t bytes, weir__arena **out)
 {
@@ -66,17 +50,18 @@ weir_status weir__arena_open(int32_t ordinal, size_t bytes, weir__arena **out)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a device");
     *arena = (weir__arena){ .bytes = (bytes + PAGE - 1) / PAGE * PAGE, .fd = -1,
                             .ordinal = ordinal, .references = 1 };
-    if (!arena_map(arena)) {
+    arena->home = arena;
+    if (!weir__arena_map_new(arena)) {
         int why = errno;
         size_t asked = arena->bytes;
-        arena_unmap(arena);
+        weir__arena_unmap(arena);
         return weir__fail_native(WEIR_DEVICE_ERROR, why,
                                  "the system has no %zu bytes of address space for an "
                                  "emulated device; set memory_bytes lower", asked);
     }
     weir__block *all = weir__block_make((uintptr_t)arena->base, arena->bytes, true);
     if (all == NULL) {
-        arena_unmap(arena);
+        weir__arena_unmap(arena);
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a device's records");
     }
     weir__blocks_insert(&arena->blocks, all);
@@ -90,25 +75,44 @@ weir_status weir__arena_open(int32_t ordinal, size_t bytes, weir__arena **out)
     return WEIR_OK;
 }
 
-/* Under the memory lock. */
-static void arena_unref(weir__arena *arena)
+/* Under the memory lock, as those that follow. */
+static void arena_remove(weir__arena *arena)
 {
-    WEIR_CHECK(arena->references > 0, "an arena is let go of too often");
-    if (--arena->references > 0)
-        return;
     weir__arena **link = &arenas;
     while (*link != arena)
         link = &(*link)->next;
     *link = arena->next;
     weir__blocks_clear(&arena->blocks);
-    arena_unmap(arena);
+    weir__arena_unmap(arena);
 }
 
-void weir__arena_close(weir__arena *arena)
+/* The first object that is at home in `home`; null: none. */
+static weir__arena *object_of(const weir__arena *home)
+{
+    weir__arena *arena = arenas;
+    while (arena != NULL && (arena == home || arena->home != home))
+        arena = arena->next;
+    return arena;
+}
+
+static void arena_unref(weir__arena *arena)
+{
+    WEIR_CHECK(arena->references > 0, "an arena is let go of too often");
+    if (--arena->references > 0)
+        return;
+    for (weir__arena *object; (object = object_of(arena)) != NULL;)
+        arena_remove(object);
+    arena_remove(arena);
+}
+
+void weir__arena_close(weir__arena *home)
 {
     weir__mutex_lock(&memory_lock);
-    weir__blocks_clear(&arena->blocks);
-    arena_unref(arena);
+    for (weir__arena *arena = arenas; arena != NULL; arena = arena->next) {
+        if (arena->home == home)
+            weir__blocks_clear(&arena->blocks);
+    }
+    arena_unref(home);
     weir__mutex_unlock(&memory_lock);
 }
 
@@ -150,8 +154,10 @@ weir_status weir__arena_malloc(weir__arena *arena, size_t bytes, bool is_pooled,
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a block's record");
 
     weir__mutex_lock(&memory_lock);
-    weir__block *block = weir__blocks_first_fit(&arena->blocks, rounded);
     size_t free_bytes = arena->free_bytes;
+    weir__block *block = NULL;
+    if (rounded <= free_bytes) /* objects have the rest */
+        block = weir__blocks_first_fit(&arena->blocks, rounded);
     if (block != NULL) {
         block_take(arena, block, rounded, rest);
         block->is_pooled = is_pooled;
@@ -234,10 +240,173 @@ size_t weir__arena_free_bytes(weir__arena *arena)
     return free_bytes;
 }
 
+/* ---- objects ---- */
+
+/* Takes `bytes` of the device's memory for an object, which need not lie in one piece;
+ * false: it has not so many. *free_bytes: how many it had. */
+static bool home_take(weir__arena *home, size_t bytes, size_t *free_bytes)
+{
+    weir__mutex_lock(&memory_lock);
+    *free_bytes = home->free_bytes;
+    bool has = bytes <= home->free_bytes;
+    if (has)
+        home->free_bytes -= bytes;
+    weir__mutex_unlock(&memory_lock);
+    return has;
+}
+
+static void home_give(weir__arena *home, size_t bytes)
+{
+    weir__mutex_lock(&memory_lock);
+    home->free_bytes += bytes;
+    weir__mutex_unlock(&memory_lock);
+}
+
+/* Maps the file `fd`, which stays the caller's on failure; the block is at `place`. */
+static weir_status object_make(weir__arena *home, weir_share_kind kind,
+                               const weir__pool_place *place, int fd, weir__arena **out)
+{
+    size_t bytes = (size_t)place->file_bytes;
+    weir__arena *object = weir__host_alloc(sizeof *object);
+    weir__block *block = weir__block_make(0, (size_t)place->bytes, false);
+    if (object == NULL || block == NULL) {
+        weir__host_free(object);
+        weir__host_free(block);
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for an object's record");
+    }
+    *object = (weir__arena){ .bytes = bytes, .fd = fd, .ordinal = home->ordinal,
+                             .home = home, .kind = kind,
+                             .offset = (size_t)place->offset };
+    if (!weir__arena_map(object, WEIR__OBJECT_GRANULE)) {
+        int why = errno;
+        object->fd = -1;
+        weir__arena_unmap(object);
+        weir__host_free(block);
+        return weir__fail_native(WEIR_DEVICE_ERROR, why,
+                                 "the system does not map an object of %zu bytes",
+                                 bytes);
+    }
+    block->ptr = (uintptr_t)object->base + object->offset;
+    weir__blocks_insert(&object->blocks, block);
+    *out = object;
+    return WEIR_OK;
+}
+
+void weir__arena_enlist(weir__arena *object)
+{
+    weir__mutex_lock(&memory_lock);
+    object->next = arenas;
+    arenas = object;
+    weir__mutex_unlock(&memory_lock);
+}
+
+/* A memory file that keeps its length whoever has it; below 0: errno says why. */
+static int file_make(size_t bytes)
+{
+    int fd = memfd_create("weir-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -1;
+    if (ftruncate(fd, (off_t)bytes) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        return fd;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+static weir_status object_make_new(weir__arena *home, weir_share_kind kind,
+                                   size_t bytes, weir__arena **out)
+{
+    int fd = file_make(bytes);
+    if (fd < 0)
+        return weir__fail_native(WEIR_DEVICE_ERROR, errno,
+                                 "the system has no memory file of %zu bytes", bytes);
+    const weir__pool_place all = { .file_bytes = bytes, .bytes = bytes };
+    weir_status status = object_make(home, kind, &all, fd, out);
+    if (status != WEIR_OK)
+        close(fd);
+    return status;
+}
+
+weir_status weir__object_make(weir__arena *home, weir_share_kind kind, size_t bytes,
+                              weir__arena **out)
+{
+    size_t rounded = bytes, free_bytes;
+    if (bytes <= home->bytes) /* else it fails as it is */
+        rounded = (bytes + WEIR__OBJECT_GRANULE - 1) / WEIR__OBJECT_GRANULE *
+                  WEIR__OBJECT_GRANULE;
+    if (!home_take(home, rounded, &free_bytes))
+        return fail_full(home, rounded, free_bytes);
+    weir_status status = object_make_new(home, kind, rounded, out);
+    if (status != WEIR_OK)
+        home_give(home, rounded);
+    else
+        weir__arena_enlist(*out);
+    return status;
+}
+
+weir_status weir__object_make_pool(weir__arena *home, size_t bytes, weir__arena **out)
+{
+    size_t most = bytes < home->bytes ? bytes : home->bytes;
+    most = (most + WEIR__OBJECT_GRANULE - 1) / WEIR__OBJECT_GRANULE *
+           WEIR__OBJECT_GRANULE;
+    weir_status status = object_make_new(home, WEIR_SHARE_POOL, most, out);
+    if (status != WEIR_OK)
+        return status;
+    weir__arena *pool = *out;
+    weir__block *all = weir__blocks_at_or_below(&pool->blocks, (uintptr_t)pool->base);
+    all->is_free = true;
+    weir__blocks_refresh(&pool->blocks, all);
+    pool->free_bytes = most;
+    pool->keeps_pages = home->keeps_pages;
+    weir__arena_enlist(pool);
+    return WEIR_OK;
+}
+
+weir_status weir__object_malloc(weir__arena *pool, size_t bytes, void **out)
+{
+    size_t free_bytes;
+    if (!home_take(pool->home, bytes, &free_bytes))
+        return fail_full(pool->home, bytes, free_bytes);
+    weir_status status = weir__arena_malloc(pool, bytes, true, out);
+    if (status != WEIR_OK)
+        home_give(pool->home, bytes);
+    return status;
+}
+
+void weir__object_free(weir__arena *pool, void *ptr)
+{
+    size_t bytes;
+    if (weir__arena_free(pool, ptr, &bytes) != WEIR_OK)
+        WEIR_CHECK(false, "a pool returns what it does not have");
+    home_give(pool->home, bytes);
+}
+
+weir_status weir__object_import(weir__arena *home, weir_share_kind kind,
+                                const weir__pool_place *place, int fd,
+                                weir__arena **out)
+{
+    weir_status status = object_make(home, kind, place, fd, out);
+    if (status != WEIR_OK)
+        return status;
+    (*out)->is_imported = true;
+    weir__arena_enlist(*out);
+    return WEIR_OK;
+}
+
+void weir__object_end(weir__arena *object)
+{
+    weir__mutex_lock(&memory_lock);
+    if (!object->is_imported && !object->is_range && object->kind != WEIR_SHARE_POOL)
+        object->home->free_bytes += object->bytes;
+    arena_remove(object);
+    weir__mutex_unlock(&memory_lock);
+}
+
 /* ---- what an address is ---- */
 
-/* The arena that has any of the bytes; null: they are the host's. */
-static weir__arena *arena_of(uintptr_t ptr, size_t bytes)
+weir__arena *weir__arena_of(uintptr_t ptr, size_t bytes)
 {
     for (weir__arena *arena = arenas; arena != NULL; arena = arena->next) {
         uintptr_t base = (uintptr_t)arena->base;
@@ -247,24 +416,41 @@ static weir__arena *arena_of(uintptr_t ptr, size_t bytes)
     return NULL;
 }
 
-static bool may_reach(const weir__emulated *device, const weir__arena *arena)
-{
-    if (arena == device->arena)
-        return true;
-    for (const weir__peer *peer = device->peers; peer != NULL; peer = peer->next) {
-        if (peer->arena == arena)
-            return true;
-    }
-    return false;
-}
-
 /* The block that is out and has all of the bytes, or null. */
 static weir__block *find_out(weir__arena *arena, uintptr_t ptr, size_t bytes)
 {
     weir__block *block = weir__blocks_at_or_below(&arena->blocks, ptr);
-    bool has = block != NULL && !block->is_free && ptr - block->ptr <= block->bytes &&
-               bytes <= block->bytes - (ptr - block->ptr);
+    const weir__block *last = block;
+    while (arena->is_range && last != NULL && !last->is_free && /* side by side */
+           last->ptr + last->bytes - ptr < bytes)
+        last = weir__blocks_above(&arena->blocks, last->ptr);
+    bool has = last != NULL && !last->is_free && ptr - block->ptr <= block->bytes &&
+               bytes <= last->ptr + last->bytes - ptr;
     return has ? block : NULL;
+}
+
+weir__arena *weir__object_find(const weir__arena *home, const void *ptr, size_t bytes)
+{
+    uintptr_t address = (uintptr_t)ptr;
+    if (address + bytes < address)
+        return NULL;
+    weir__mutex_lock(&memory_lock);
+    weir__arena *arena = weir__arena_of(address, bytes);
+    bool has = arena != NULL && arena != home && arena->home == home &&
+               !arena->is_range && find_out(arena, address, bytes) != NULL;
+    weir__mutex_unlock(&memory_lock);
+    return has ? arena : NULL;
+}
+
+static bool may_reach(const weir__emulated *device, const weir__arena *arena)
+{
+    if (arena->home == device->arena)
+        return true;
+    for (const weir__peer *peer = device->peers; peer != NULL; peer = peer->next) {
+        if (peer->arena == arena->home)
+            return true;
+    }
+    return false;
 }
 
 static weir_status fail_pooled(const weir__emulated *device, const void *ptr)
@@ -284,11 +470,11 @@ weir_status weir__memory_view(weir__emulated *device, const void *ptr, size_t by
                                  "%zu bytes at %p are no memory", bytes, ptr);
 
     weir__mutex_lock(&memory_lock);
-    weir__arena *arena = arena_of(address, bytes);
+    weir__arena *arena = weir__arena_of(address, bytes);
     bool reachable = arena == NULL || may_reach(device, arena);
     const weir__block *block = arena != NULL ? find_out(arena, address, bytes) : NULL;
     bool out_now = arena == NULL || block != NULL;
-    bool pooled = block != NULL && arena != device->arena && block->is_pooled;
+    bool pooled = block != NULL && arena->home != device->arena && block->is_pooled;
     int ordinal = arena == NULL ? 0 : (int)arena->ordinal;
     *out = (void *)address;
     if (arena != NULL && out_now) /* else it may begin in front of the arena */
@@ -334,67 +520,4 @@ void weir__memory_drop_peers(weir__emulated *device)
         weir__host_free(peer);
     }
     weir__mutex_unlock(&memory_lock);
-}
-
-/* ---- primitives ---- */
-
-weir_status weir__emulated_malloc(void *device, size_t bytes, void **out)
-{
-    weir__emulated *self = device;
-    weir_status status = weir__emulated_begin(self, WEIR__CALL_malloc);
-    if (status == WEIR_OK)
-        status = weir__arena_malloc(self->arena, bytes, false, out);
-    if (status == WEIR_OK)
-        weir__cost_bytes(self, WEIR__CALL_malloc, bytes);
-    if (status == WEIR_OK && self->ledger != NULL)
-        weir__ledger_memory_begin(self->ledger, &self->owner, weir__this_thread(),
-                                  (uintptr_t)*out, bytes);
-    weir__mutex_unlock(&self->lock);
-    return status;
-}
-
-static weir_status free_locked(weir__emulated *self, void *ptr)
-{
-    if ((uintptr_t)ptr - (uintptr_t)self->arena->base >= self->arena->bytes)
-        return weir__managed_free_locked(self, ptr);
-    size_t bytes;
-    weir_status status = weir__arena_free(self->arena, ptr, &bytes);
-    weir__cost_bytes(self, WEIR__CALL_free, bytes);
-    if (status == WEIR_OK && self->ledger != NULL)
-        weir__ledger_memory_end(self->ledger, weir__this_thread(), (uintptr_t)ptr);
-    return status;
-}
-
-weir_status weir__emulated_free(void *device, void *ptr)
-{
-    weir__emulated *self = device;
-    weir_status status = weir__emulated_begin(self, WEIR__CALL_free);
-    if (status == WEIR_OK)
-        status = free_locked(self, ptr);
-    weir__mutex_unlock(&self->lock);
-    return status;
-}
-
-weir_status weir__emulated_memory_info(void *device, size_t *free_bytes,
-                                       size_t *total_bytes)
-{
-    weir__emulated *self = device;
-    weir_status status = weir__emulated_begin(self, WEIR__CALL_memory_info);
-    if (status == WEIR_OK) {
-        *free_bytes = weir__arena_free_bytes(self->arena);
-        *total_bytes = self->arena->bytes;
-    }
-    weir__mutex_unlock(&self->lock);
-    return status;
-}
-
-weir_status weir__emulated_enable_peer(void *device, void *peer)
-{
-    weir__emulated *self = device;
-    const weir__emulated *other = peer;
-    weir_status status = weir__emulated_begin(self, WEIR__CALL_enable_peer);
-    if (status == WEIR_OK)
-        status = weir__memory_enable_peer(self, other->arena);
-    weir__mutex_unlock(&self->lock);
-    return status;
 }

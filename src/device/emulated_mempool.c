@@ -6,6 +6,7 @@
  * using that any more; until then it lives on without a handle. To give memory back is
  * an operation of the stream, which can be waited for; to hand it out is none. */
 #include "device/emulated_mempool.h"
+#include "device/emulated_shared.h"
 
 #define ALL_REUSE (WEIR_ASYNC_REUSE_SAME_STREAM | WEIR_ASYNC_REUSE_EVENTS | \
                    WEIR_ASYNC_REUSE_OPPORTUNISTIC | WEIR_ASYNC_REUSE_INTERNAL)
@@ -41,6 +42,7 @@ static void mempool_end_if_over(weir__mempool *pool)
     if (pool->reserved_bytes > 0)
         return;
     mempool_unlink(pool);
+    weir__mempool_forget(pool);
     weir__host_free(pool);
 }
 
@@ -112,6 +114,15 @@ static weir_status mempool_make(weir__emulated *device,
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
     *pool = (weir__mempool){ .device = device, .options = *options,
                              .next = device->mempools };
+    if (options->memory == WEIR_ASYNC_DEVICE &&
+        (options->handle_types & WEIR_ASYNC_HANDLE_POSIX_FD) != 0) {
+        size_t most = options->max_bytes != 0 ? options->max_bytes : SIZE_MAX;
+        status = weir__object_make_pool(device->arena, most, &pool->shared);
+    }
+    if (status != WEIR_OK) {
+        weir__host_free(pool);
+        return status;
+    }
     device->mempools = pool;
     *out = pool;
     return WEIR_OK;
@@ -238,10 +249,12 @@ weir_status weir__emulated_mempool_malloc(void *device, weir_mempool pool,
     return status;
 }
 
-/* What is out at an address: of a pool, or of a graph that was launched. */
+/* What is out at an address: of a pool, of a graph that was launched, or of another
+ * process's pool. */
 typedef struct owner {
     weir__span *span;
     weir__graph_memory *memory;
+    weir__arena *import;
 } owner;
 
 static weir_status owner_find(weir__emulated *self, const void *ptr, owner *out)
@@ -250,8 +263,9 @@ static weir_status owner_find(weir__emulated *self, const void *ptr, owner *out)
     if (block != NULL && block->ptr == (uintptr_t)ptr)
         *out = (owner){ .span = (weir__span *)block };
     else
-        *out = (owner){ .memory = weir__graph_memory_find_out(self, ptr) };
-    if (out->span == NULL && out->memory == NULL)
+        *out = (owner){ .memory = weir__graph_memory_find_out(self, ptr),
+                        .import = weir__shared_import_at(self, ptr, false) };
+    if (out->span == NULL && out->memory == NULL && out->import == NULL)
         return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
                                  "%p is out from no pool of emulated device %d", ptr,
                                  (int)self->ordinal);
@@ -263,6 +277,8 @@ static void span_give(weir__span *span, weir__queue *queue)
     weir__emulated *self = queue->device;
     weir__mempool *pool = span->chunk->pool;
     uint64_t time = 0;
+    if (pool->shared != NULL)
+        weir__shared_judge_free(self, pool->shared, queue->id, span->ptr, span->bytes);
     if (self->ledger != NULL)
         time = weir__ledger_pool_free(self->ledger, weir__this_thread(), queue->id,
                                       span->ptr, span->bytes);
@@ -270,6 +286,18 @@ static void span_give(weir__span *span, weir__queue *queue)
     verify(pool);
     if (pool->is_dying)
         mempool_end_if_over(pool);
+}
+
+/* What is freed here is still its exporter's. */
+static void import_give(weir__arena *import, const weir__queue *queue)
+{
+    weir__emulated *self = queue->device;
+    const weir__block *block =
+        weir__blocks_at_or_below(&import->blocks, UINTPTR_MAX); /* its only one */
+    weir__shared_free_import(import);
+    if (self->ledger != NULL)
+        (void)weir__ledger_pool_free(self->ledger, weir__this_thread(), queue->id,
+                                     block->ptr, block->bytes);
 }
 
 static weir_status give_on(weir__queue *queue, const void *ptr)
@@ -283,6 +311,8 @@ static weir_status give_on(weir__queue *queue, const void *ptr)
         return status;
     if (found.span != NULL)
         span_give(found.span, queue);
+    else if (found.import != NULL)
+        import_give(found.import, queue);
     else
         weir__graph_memory_give(found.memory, queue);
     return WEIR_OK;

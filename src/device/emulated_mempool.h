@@ -41,6 +41,7 @@ typedef struct weir__mempool {
     struct weir__mempool *next;
     weir__emulated *device;
     weir_async_options options;
+    weir__arena *shared;     /* where all of it lies, if it has handles; else null */
     bool is_default;
     bool is_granted;         /* for who looks at it as CUDA: the device may touch it */
     bool is_dying;           /* destroyed; ends when all of it is free and done */
@@ -50,12 +51,12 @@ typedef struct weir__mempool {
     uint64_t used_bytes;
 } weir__mempool;
 
-/* Memory from the device or the host, for a chunk or a graph; to the ledger nobody has
- * it yet. */
-weir_status weir__pool_memory_draw(weir__emulated *device, weir_async_memory memory,
-                                   size_t bytes, void **out);
-void weir__pool_memory_return(weir__emulated *device, weir_async_memory memory,
-                              void *ptr, size_t bytes);
+/* Memory from the device or the host (or from `shared`, if that is not null), for a
+ * chunk or a graph; to the ledger nobody has it yet. */
+weir_status weir__pool_memory_draw(weir__emulated *device, weir__arena *shared,
+                                   weir_async_memory memory, size_t bytes, void **out);
+void weir__pool_memory_return(weir__emulated *device, weir__arena *shared,
+                              weir_async_memory memory, void *ptr, size_t bytes);
 
 /* Makes room in `pool` for `bytes`, usable by what is put on `queue` from now on. */
 weir_status weir__mempool_take(weir__mempool *pool, weir__queue *queue, size_t bytes,
@@ -66,7 +67,7 @@ void weir__mempool_give(weir__span *span, weir__queue *queue, uint64_t time);
 void weir__mempool_learn(weir__mempool *pool, weir__position waited);
 /* Gives chunks back that are free and done, until at most `keep_bytes` are reserved. */
 void weir__mempool_release(weir__mempool *pool, uint64_t keep_bytes);
-/* The device closes: returns all, whoever has it. */
+/* The pool, or the device, ends: returns all, whoever has it. */
 void weir__mempool_forget(weir__mempool *pool);
 /* Stops if the pool is not sound. */
 void weir__mempool_verify(const weir__mempool *pool);

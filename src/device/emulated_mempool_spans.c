@@ -10,6 +10,7 @@
  * Neighbours serve together. Where several places serve, the seed picks one, for on a
  * real device too nobody can tell which it will be. */
 #include "device/emulated_mempool.h"
+#include "device/emulated_shared.h"
 
 #define GRANULE    ((size_t)512)
 #define PAGE       ((size_t)4096)
@@ -108,13 +109,21 @@ static void hole_remove(weir__span *first)
 
 /* ---- chunks ---- */
 
-weir_status weir__pool_memory_draw(weir__emulated *device, weir_async_memory memory,
-                                   size_t bytes, void **out)
+static weir__host_kind host_kind_of(weir_async_memory memory)
 {
-    weir_status status = memory == WEIR_ASYNC_DEVICE
-                             ? weir__arena_malloc(device->arena, bytes, true, out)
-                             : weir__host_memory_make(device, WEIR__HOST_POOL, bytes,
-                                                      PAGE, out);
+    return memory == WEIR_ASYNC_MANAGED ? WEIR__HOST_POOL_MANAGED : WEIR__HOST_POOL;
+}
+
+weir_status weir__pool_memory_draw(weir__emulated *device, weir__arena *shared,
+                                   weir_async_memory memory, size_t bytes, void **out)
+{
+    weir_status status;
+    if (shared != NULL)
+        status = weir__object_malloc(shared, bytes, out);
+    else if (memory == WEIR_ASYNC_DEVICE)
+        status = weir__arena_malloc(device->arena, bytes, true, out);
+    else
+        status = weir__host_memory_make(device, host_kind_of(memory), bytes, PAGE, out);
     if (status != WEIR_OK)
         return status;
     weir__cost_bytes(device, WEIR__CALL_mempool_malloc, bytes);
@@ -126,14 +135,16 @@ weir_status weir__pool_memory_draw(weir__emulated *device, weir_async_memory mem
 
 /* What comes next at these addresses may belong to another device: the ledger must have
  * heard of the end by then. */
-void weir__pool_memory_return(weir__emulated *device, weir_async_memory memory,
-                              void *ptr, size_t bytes)
+void weir__pool_memory_return(weir__emulated *device, weir__arena *shared,
+                              weir_async_memory memory, void *ptr, size_t bytes)
 {
     weir__cost_bytes(device, WEIR__CALL_mempool_trim, bytes);
     if (device->ledger != NULL)
         weir__ledger_pool_return(device->ledger, (uintptr_t)ptr);
-    if (memory != WEIR_ASYNC_DEVICE)
-        weir__host_memory_end(device, WEIR__HOST_POOL, ptr);
+    if (shared != NULL)
+        weir__object_free(shared, ptr);
+    else if (memory != WEIR_ASYNC_DEVICE)
+        weir__host_memory_end(device, host_kind_of(memory), ptr);
     else if (weir__arena_free(device->arena, ptr, &bytes) != WEIR_OK)
         WEIR_CHECK(false, "a pool returns what the device does not know");
 }
@@ -165,7 +176,8 @@ static weir_status chunk_draw(const weir__mempool *pool, size_t needed, size_t *
         if (*bytes > left)
             *bytes = left / GRANULE * GRANULE;
     }
-    return weir__pool_memory_draw(pool->device, pool->options.memory, *bytes, out);
+    return weir__pool_memory_draw(pool->device, pool->shared, pool->options.memory,
+                                  *bytes, out);
 }
 
 /* The same, if need be with what the pool has for nothing. */
@@ -207,9 +219,12 @@ static weir_status chunk_make(weir__mempool *pool, size_t needed, weir__span **o
     return WEIR_OK;
 }
 
-/* Frees the records of a chunk. */
-static void chunk_forget(weir__chunk *chunk)
+/* Gives the memory of a chunk back, and frees its records. */
+static void chunk_return(weir__chunk *chunk)
 {
+    const weir__mempool *pool = chunk->pool;
+    weir__pool_memory_return(pool->device, pool->shared, pool->options.memory,
+                             chunk->ptr, chunk->bytes);
     for (weir__span *span = chunk->first; span != NULL;) {
         weir__span *after = span->after;
         span_clear(span);
@@ -243,9 +258,7 @@ void weir__mempool_release(weir__mempool *pool, uint64_t keep_bytes)
         *link = chunk->next;
         hole_remove(chunk->first);
         pool->reserved_bytes -= chunk->bytes;
-        weir__pool_memory_return(pool->device, pool->options.memory, chunk->ptr,
-                                 chunk->bytes);
-        chunk_forget(chunk);
+        chunk_return(chunk);
     }
 }
 
@@ -254,10 +267,10 @@ void weir__mempool_forget(weir__mempool *pool)
     while (pool->chunks != NULL) {
         weir__chunk *chunk = pool->chunks;
         pool->chunks = chunk->next;
-        weir__pool_memory_return(pool->device, pool->options.memory, chunk->ptr,
-                                 chunk->bytes);
-        chunk_forget(chunk);
+        chunk_return(chunk);
     }
+    if (pool->shared != NULL)
+        weir__object_end(pool->shared);
 }
 
 static bool is_covered(const weir__mempool *pool, const weir__span *span,

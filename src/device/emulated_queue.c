@@ -8,7 +8,7 @@
  * come, no work is kept, and nothing is active. */
 #include <string.h>
 
-#include "device/emulated.h"
+#include "device/emulated_shared.h"
 
 static atomic_uint_least64_t ids; /* of streams, in the whole process */
 
@@ -119,13 +119,15 @@ static bool waits_for(const weir__queue *queue, const weir__queue *other)
 }
 
 /* Counts what work put by the rules of `queue` now must wait for; keeps it, where there
- * is room. Of streams that wait for the legacy one all are blocking. */
+ * is room. Of streams that wait for the legacy one all are blocking. Whether another
+ * process is done is not asked here, for it may change from one look to the next. */
 static size_t dependencies_find(const weir__queue *queue, const weir__position *after,
                                 weir__position *room)
 {
     const weir__emulated *device = queue->device;
     size_t count = 0;
-    if (after != NULL && after->queue->done < after->position) {
+    if (after != NULL &&
+        (after->foreign != NULL || after->queue->done < after->position)) {
         if (room != NULL)
             room[count] = *after;
         count++;
@@ -141,10 +143,50 @@ static size_t dependencies_find(const weir__queue *queue, const weir__position *
     return count;
 }
 
-static void work_free(weir__work *work)
+static void dependency_ref(weir__emulated *device, const weir__position *on)
+{
+    if (on->foreign != NULL) {
+        weir__shared_state_ref(on->foreign);
+        device->awaited++;
+    } else {
+        weir__queue_ref(on->queue);
+    }
+}
+
+static void dependency_drop(weir__emulated *device, weir__position *on)
+{
+    if (on->foreign != NULL) {
+        weir__shared_state_unref(on->foreign);
+        device->awaited--;
+    }
+    weir__queue_unref(on->queue);
+    *on = (weir__position){ .queue = NULL };
+}
+
+bool weir__work_look(weir__emulated *device, weir__work *work)
+{
+    bool is_held = false;
+    for (size_t i = 0; i < work->dependency_count; i++) {
+        weir__position *on = &work->dependencies[i];
+        if (on->foreign == NULL)
+            continue;
+        if (weir__shared_state_is_done(on->foreign, on->position))
+            dependency_drop(device, on);
+        else
+            is_held = true;
+    }
+    return is_held;
+}
+
+/* It is done, or nothing will ever be done by it. */
+static void work_free(weir__emulated *device, weir__work *work)
 {
     for (size_t i = 0; i < work->dependency_count; i++)
-        weir__queue_unref(work->dependencies[i].queue);
+        dependency_drop(device, &work->dependencies[i]);
+    if (work->tells != NULL) {
+        weir__shared_state_tell(work->tells, work->record);
+        weir__shared_state_unref(work->tells);
+    }
     weir__host_free(work);
 }
 
@@ -163,7 +205,7 @@ static weir__work *work_make(const weir__queue *rules, const weir__work *from,
     work->dependencies = (weir__position *)(work + 1);
     work->dependency_count = dependencies_find(rules, after, work->dependencies);
     for (size_t i = 0; i < count; i++)
-        weir__queue_ref(work->dependencies[i].queue);
+        dependency_ref(rules->device, &work->dependencies[i]);
     work->views = (void **)(work->dependencies + count);
     if (view_count > 0)
         memcpy(work->views, from->views, view_count * sizeof(void *));
@@ -194,7 +236,7 @@ weir_status weir__queue_put_by_rules(weir__queue *queue, const weir__queue *rule
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for work on a stream");
     weir_status status = weir__schedule_worker(queue);
     if (status != WEIR_OK) {
-        work_free(copy);
+        work_free(device, copy);
         return status;
     }
     queue_count(queue);
@@ -228,7 +270,7 @@ static void queue_pop(weir__queue *queue)
     if (queue->first == NULL)
         queue->last = NULL;
     queue->device->pending--;
-    work_free(work);
+    work_free(queue->device, work);
 }
 
 void weir__queue_finish(weir__queue *queue)
@@ -250,7 +292,7 @@ void weir__queue_discard(weir__queue *queue)
     while (work != NULL) {
         weir__work *next = work->next;
         queue->device->pending--;
-        work_free(work);
+        work_free(queue->device, work);
         work = next;
     }
     queue->first = queue->last = running;

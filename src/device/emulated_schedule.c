@@ -8,11 +8,15 @@
  *           wait that finds none lets other threads of the run go on, and fails if that
  *           is vain. As on a real device there is a bound to the work that is pending:
  *           behind it, putting more makes the queue step that has had work for longest.
- * no work   Nothing is kept; a host wait moves `done` forward. */
+ * no work   Nothing is kept; a host wait moves `done` forward.
+ *
+ * What another process has done nobody tells: who waits for that looks again every
+ * millisecond (a worker whose first work waits; a host thread that waits and finds
+ * nothing else to do). Without work only the host waits for other processes. */
 #include <signal.h>
 #include <string.h>
 
-#include "device/emulated.h"
+#include "device/emulated_shared.h"
 
 /* How much work a stepped device lets lie. */
 #define PENDING_MAX 1024
@@ -51,7 +55,8 @@ static const weir__position *dependency_open(const weir__work *work)
 {
     for (size_t i = 0; i < work->dependency_count; i++) {
         const weir__position *on = &work->dependencies[i];
-        if (on->queue->done < on->position)
+        if (on->foreign != NULL ||
+            (on->queue != NULL && on->queue->done < on->position))
             return on;
     }
     return NULL;
@@ -68,6 +73,14 @@ static bool is_ready(const weir__queue *queue)
     const weir__work *work = queue->first;
     return work != NULL && !queue->is_running &&
            !gate_is_closed(queue->device, work) && dependency_open(work) == NULL;
+}
+
+/* Looks what other processes have done. */
+static void foreign_look(weir__emulated *device)
+{
+    weir__queue *queue = device->awaited > 0 ? device->active : NULL;
+    for (; queue != NULL; queue = queue->next)
+        (void)weir__work_look(device, queue->first);
 }
 
 void weir__schedule_changed(weir__emulated *device)
@@ -106,8 +119,11 @@ static void *worker_main(void *argument)
 
     weir__mutex_lock(&device->lock);
     while (queue->first != NULL || !queue->is_detached) {
+        bool is_held = queue->first != NULL && weir__work_look(device, queue->first);
         if (is_ready(queue))
             worker_run(queue);
+        else if (is_held)
+            weir__cond_wait_briefly(&queue->wake, &device->lock);
         else
             weir__cond_wait(&queue->wake, &device->lock);
     }
@@ -191,6 +207,7 @@ static void queue_step(weir__queue *queue)
 
 bool weir__schedule_step(weir__emulated *device)
 {
+    foreign_look(device);
     uint32_t count = ready_count(device);
     if (count == 0)
         return false;
@@ -211,6 +228,7 @@ void weir__schedule_make_room(weir__emulated *device)
     if (device->options.scheduler != WEIR_EMULATED_STEPPED ||
         device->pending < PENDING_MAX)
         return;
+    foreign_look(device);
     weir__queue *queue = device->active;
     while (queue != NULL && !is_ready(queue))
         queue = queue->next;
@@ -222,6 +240,8 @@ void weir__schedule_make_room(weir__emulated *device)
 
 bool weir__position_is_done(weir__emulated *device, weir__position position)
 {
+    if (position.foreign != NULL)
+        return weir__shared_state_is_done(position.foreign, position.position);
     if (position.queue != NULL && position.queue->done >= position.position)
         return true;
     if (device->options.scheduler == WEIR_EMULATED_NO_WORK)
@@ -239,6 +259,7 @@ bool weir__schedule_query(weir__emulated *device, weir__position position)
 {
     bool is_stepped = device->options.scheduler == WEIR_EMULATED_STEPPED;
     for (int steps = 0; steps < 3 && is_stepped; steps++) {
+        foreign_look(device);
         if (weir__position_is_done(device, position) || ready_count(device) == 0 ||
             weir__emulated_choose(device, 2) == 0)
             break;
@@ -247,24 +268,42 @@ bool weir__schedule_query(weir__emulated *device, weir__position position)
     return weir__position_is_done(device, position);
 }
 
-/* Follows what holds `queue` up to where it all hangs: without workers, and with
- * nothing that can go on, that is a closed gate. */
-static weir_status fail_deadlock(const weir__emulated *device,
-                                 const weir__queue *awaited)
+/* Follows what holds a wait for `position` up to where it all hangs: without workers,
+ * and with nothing that can go on, that is a closed gate. Null: another process. */
+static const weir__queue *find_end(const weir__emulated *device,
+                                   weir__position position)
 {
-    const weir__queue *queue = awaited != NULL ? awaited : device->active;
-    uint64_t id = queue->id;
-    while (!gate_is_closed(device, queue->first)) {
+    if (position.foreign != NULL)
+        return NULL;
+    const weir__queue *queue = position.queue != NULL ? position.queue : device->active;
+    while (queue != NULL && !gate_is_closed(device, queue->first)) {
         const weir__position *on = dependency_open(queue->first);
         WEIR_CHECK(on != NULL, "a wait found nothing to do, and nothing in its way");
         queue = on->queue;
     }
+    return queue;
+}
+
+static weir_status fail_deadlock(const weir__emulated *device, weir__position awaited,
+                                 const weir__queue *end)
+{
+    const weir__queue *queue = awaited.queue != NULL ? awaited.queue : device->active;
     return weir__fail_native(
         WEIR_DEVICE_ERROR, WEIR__NATIVE_DEADLOCK,
         "deadlock: the host waits for stream %llu, and nobody is left to open gate "
         "%llu, at which stream %llu waits",
-        (unsigned long long)id, (unsigned long long)queue->first->gate,
-        (unsigned long long)queue->id);
+        (unsigned long long)queue->id, (unsigned long long)end->first->gate,
+        (unsigned long long)end->id);
+}
+
+/* Nothing can go on here that a wait for `position` would need. */
+static weir_status wait_for_foreign(weir__emulated *device, weir__position position)
+{
+    const weir__queue *end = find_end(device, position);
+    if (end != NULL)
+        return fail_deadlock(device, position, end);
+    weir__cond_wait_briefly(&device->changed, &device->lock);
+    return device->is_lost ? weir__emulated_refuse_lost(device) : WEIR_OK;
 }
 
 static weir_status wait_stepped(weir__emulated *device, weir__position position)
@@ -276,9 +315,12 @@ static weir_status wait_stepped(weir__emulated *device, weir__position position)
         weir__mutex_lock(&device->lock);
         if (device->is_lost)
             return weir__emulated_refuse_lost(device);
-        if (!go_on && !weir__position_is_done(device, position) &&
-            ready_count(device) == 0)
-            return fail_deadlock(device, position.queue);
+        if (go_on || weir__position_is_done(device, position) ||
+            ready_count(device) > 0)
+            continue;
+        weir_status status = wait_for_foreign(device, position);
+        if (status != WEIR_OK)
+            return status;
     }
     return WEIR_OK;
 }
@@ -286,7 +328,10 @@ static weir_status wait_stepped(weir__emulated *device, weir__position position)
 static weir_status wait_for_workers(weir__emulated *device, weir__position position)
 {
     while (!weir__position_is_done(device, position)) {
-        weir__cond_wait(&device->changed, &device->lock);
+        if (position.foreign != NULL)
+            weir__cond_wait_briefly(&device->changed, &device->lock);
+        else
+            weir__cond_wait(&device->changed, &device->lock);
         if (device->is_lost)
             return weir__emulated_refuse_lost(device);
     }
@@ -295,6 +340,8 @@ static weir_status wait_for_workers(weir__emulated *device, weir__position posit
 
 static weir_status wait_without_work(weir__emulated *device, weir__position position)
 {
+    if (position.foreign != NULL)
+        return wait_for_workers(device, position); /* which are the other process's */
     if (position.queue == NULL)
         device->waited_issue = position.issue;
     else if (position.queue->done < position.position)
@@ -316,9 +363,10 @@ void weir__schedule_drain(weir__emulated *device)
 {
     device->gates_are_open = true;
     weir__schedule_changed(device);
-    while (device->options.scheduler == WEIR_EMULATED_STEPPED &&
-           weir__schedule_step(device)) {
-        /* until nothing is left */
+    bool is_stepped = device->options.scheduler == WEIR_EMULATED_STEPPED;
+    while (is_stepped && (weir__schedule_step(device) || device->awaited > 0)) {
+        if (ready_count(device) == 0 && device->awaited > 0)
+            weir__cond_wait_briefly(&device->changed, &device->lock);
     }
     while (device->workers > 0)
         weir__cond_wait(&device->changed, &device->lock);

@@ -1,4 +1,4 @@
-/* emulated_work.c - what streams do: copies, fills, kernels, and gates.
+/* emulated_work.c - what streams do: copies, fills, prefetches, kernels, and gates.
  *
  * Addresses are judged when work is put on a stream, where a program can still see its
  * mistake: each range must be inside one allocation that is out, of this device or of a
@@ -6,7 +6,7 @@
  * touch the bytes. */
 #include <string.h>
 
-#include "device/emulated.h"
+#include "device/emulated_places.h"
 
 /* This many ranges need no host memory of their own. */
 #define RANGES_INLINE 8
@@ -156,6 +156,37 @@ weir_status weir__emulated_launch(void *device, weir_stream stream,
     weir_status status = weir__emulated_begin(self, WEIR__CALL_launch);
     if (status == WEIR_OK)
         status = put_over(self, stream, &work, "kernel", from, count);
+    weir__mutex_unlock(&self->lock);
+    return status;
+}
+
+/* Moves nothing, for there is one place here: its own place in the stream is all there
+ * is of it. It touches no contents, and the ledger hears of no access. */
+static weir_status put_prefetch(weir__emulated *device, weir_stream stream,
+                                const void *ptr, size_t bytes)
+{
+    weir__queue *queue;
+    weir__work work = { .kind = WEIR__WORK_MARKER };
+    weir_status status = weir__stream_find(device, stream, &queue);
+    if (status == WEIR_OK)
+        status = weir__host_judge_movable(device, ptr, bytes);
+    if (status == WEIR_OK)
+        status = weir__capture_forbid(device, queue);
+    return status == WEIR_OK ? put_over(device, stream, &work, "prefetch", NULL, 0)
+                             : status;
+}
+
+weir_status weir__emulated_prefetch(void *device, weir_stream stream, void *ptr,
+                                    size_t bytes, weir__place place)
+{
+    weir__emulated *self = device;
+    weir_status status = weir__emulated_begin(self, WEIR__CALL_prefetch);
+    if (status == WEIR_OK)
+        status = put_prefetch(self, stream, ptr, bytes);
+    if (status == WEIR_OK) {
+        weir__host_note_moved(ptr, bytes, place);
+        weir__cost_bytes(self, WEIR__CALL_prefetch, bytes);
+    }
     weir__mutex_unlock(&self->lock);
     return status;
 }

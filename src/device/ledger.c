@@ -59,8 +59,7 @@ void weir__ledger_close(weir__ledger *self)
 
 /* ---- in and out ---- */
 
-/* Locks; false (and not locked): the ledger is deaf. */
-static bool come_in(weir__ledger *self)
+bool weir__ledger_in(weir__ledger *self)
 {
     weir__mutex_lock(&self->lock);
     if (!self->is_deaf)
@@ -69,8 +68,7 @@ static bool come_in(weir__ledger *self)
     return false;
 }
 
-/* Unlocks; all that was to be recorded has been, or the ledger is deaf from now on. */
-static void go_out(weir__ledger *self, bool recorded)
+void weir__ledger_out(weir__ledger *self, bool recorded)
 {
     WEIR_ASSERT(weir__mutex_is_mine(&self->lock), "out without being in");
     if (!recorded) {
@@ -89,11 +87,11 @@ static void go_out(weir__ledger *self, bool recorded)
  * meets now if it is new. Null: deaf, and not locked. */
 static weir__ledger_holder *come_in_as(weir__ledger *self, uint64_t number)
 {
-    if (!come_in(self))
+    if (!weir__ledger_in(self))
         return NULL;
     weir__ledger_holder *host = weir__ledger_thread_of(self, number);
     if (host == NULL)
-        go_out(self, false);
+        weir__ledger_out(self, false);
     return host;
 }
 
@@ -103,27 +101,30 @@ void weir__ledger_stream_begin(weir__ledger *self, const weir__ledger_owner *own
                                uint64_t id, bool is_legacy, bool is_blocking)
 {
     WEIR_CHECK(id != 0, "stream id 0 is the host");
-    if (!come_in(self)) {
+    if (!weir__ledger_in(self)) {
         /* A device that opens only now would not hear of it otherwise. */
         if (is_legacy)
             weir__ledger_tell_deaf(owner);
         return;
     }
-    go_out(self, weir__ledger_add_stream(self, owner, id, is_legacy, is_blocking));
+    weir__ledger_out(self, weir__ledger_add_stream(self, owner, id, is_legacy,
+                                                   is_blocking));
 }
 
 void weir__ledger_stream_is_graphs(weir__ledger *self, uint64_t id)
 {
-    if (!come_in(self))
+    if (!weir__ledger_in(self))
         return;
     weir__ledger_stream_of(self, id)->is_graphs = true;
-    go_out(self, true);
+    weir__ledger_out(self, true);
 }
 
 void weir__ledger_stream_end(weir__ledger *self, uint64_t id)
 {
-    if (come_in(self))
-        go_out(self, weir__ledger_end_stream(self, weir__ledger_stream_of(self, id)));
+    if (!weir__ledger_in(self))
+        return;
+    weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
+    weir__ledger_out(self, weir__ledger_end_stream(self, stream));
 }
 
 /* The stream learns what the thread is behind and, in an operation, what the legacy
@@ -169,6 +170,7 @@ static bool operation(weir__ledger *self, const weir__ledger_holder *host,
         return false;
 
     weir__act act = act_of(stream, true, what);
+    act.may_touch_all = host->may_touch_all;
     bool recorded = true;
     for (size_t i = 0; recorded && i < count; i++) {
         uintptr_t end = weir__end_of(accesses[i].ptr, accesses[i].bytes);
@@ -186,7 +188,7 @@ void weir__ledger_operation(weir__ledger *self, uint64_t thread, uint64_t id,
 {
     const weir__ledger_holder *host = come_in_as(self, thread);
     if (host != NULL)
-        go_out(self, operation(self, host, id, what, accesses, count));
+        weir__ledger_out(self, operation(self, host, id, what, accesses, count));
 }
 
 /* ---- events and waits ---- */
@@ -201,17 +203,17 @@ weir__ledger_position *weir__ledger_record(weir__ledger *self, uint64_t thread,
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
     if (stream_advance(self, stream, host, true))
         position = weir__ledger_position_of(self, &stream->clock);
-    go_out(self, position != NULL);
+    weir__ledger_out(self, position != NULL);
     return position;
 }
 
 weir__ledger_position *weir__ledger_look(weir__ledger *self, uint64_t id)
 {
-    if (!come_in(self))
+    if (!weir__ledger_in(self))
         return NULL;
     const weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
     weir__ledger_position *position = weir__ledger_position_of(self, &stream->clock);
-    go_out(self, position != NULL);
+    weir__ledger_out(self, position != NULL);
     return position;
 }
 
@@ -228,7 +230,7 @@ weir__ledger_position *weir__ledger_record_all(weir__ledger *self, uint64_t thre
         weir__ledger_position_free(self, position);
         position = NULL;
     }
-    go_out(self, position != NULL);
+    weir__ledger_out(self, position != NULL);
     return position;
 }
 
@@ -259,9 +261,9 @@ void weir__ledger_stream_wait(weir__ledger *self, uint64_t thread, uint64_t id,
     if (host == NULL)
         return;
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
-    go_out(self, stream_advance(self, stream, host, true) &&
-                 (position == NULL ||
-                  weir__vector_join(&stream->clock, &position->clock)));
+    weir__ledger_out(self, stream_advance(self, stream, host, true) &&
+                               (position == NULL ||
+                                weir__vector_join(&stream->clock, &position->clock)));
 }
 
 void weir__ledger_host_wait(weir__ledger *self, uint64_t thread,
@@ -269,8 +271,8 @@ void weir__ledger_host_wait(weir__ledger *self, uint64_t thread,
 {
     weir__ledger_holder *host = come_in_as(self, thread);
     if (host != NULL)
-        go_out(self, position == NULL ||
-                     weir__vector_join(&host->clock, &position->clock));
+        weir__ledger_out(self, position == NULL ||
+                                   weir__vector_join(&host->clock, &position->clock));
 }
 
 /* ---- host threads ---- */
@@ -281,7 +283,7 @@ weir__ledger_position *weir__ledger_host_give(weir__ledger *self, uint64_t threa
     if (host == NULL)
         return NULL;
     weir__ledger_position *position = weir__ledger_position_of(self, &host->clock);
-    go_out(self, position != NULL);
+    weir__ledger_out(self, position != NULL);
     return position;
 }
 
@@ -293,7 +295,7 @@ void weir__ledger_host_take(weir__ledger *self, uint64_t thread,
 
 void weir__ledger_thread_end(weir__ledger *self, uint64_t number)
 {
-    if (!come_in(self))
+    if (!weir__ledger_in(self))
         return;
     weir__ledger_holder *thread = weir__table_find(&self->threads,
                                                    (weir__name){ 0, number });
@@ -306,7 +308,7 @@ void weir__ledger_thread_end(weir__ledger *self, uint64_t number)
         }
         weir__ledger_holder_free(thread);
     }
-    go_out(self, true);
+    weir__ledger_out(self, true);
 }
 
 void weir__ledger_done(weir__ledger *self, uint64_t thread, void *device, uint64_t key,
@@ -317,7 +319,7 @@ void weir__ledger_done(weir__ledger *self, uint64_t thread, void *device, uint64
         return;
     weir__ledger_holder *holder = weir__ledger_key_of(self, device, key);
     const weir__vector *done = position != NULL ? &position->clock : &host->clock;
-    go_out(self, holder != NULL && weir__vector_join(&holder->clock, done));
+    weir__ledger_out(self, holder != NULL && weir__vector_join(&holder->clock, done));
 }
 
 void weir__ledger_learn(weir__ledger *self, uint64_t thread, void *device, uint64_t key)
@@ -327,7 +329,8 @@ void weir__ledger_learn(weir__ledger *self, uint64_t thread, void *device, uint6
         return;
     const weir__ledger_holder *holder =
         weir__table_find(&self->keys, weir__ledger_name(device, key));
-    go_out(self, holder == NULL || weir__vector_join(&host->clock, &holder->clock));
+    weir__ledger_out(self, holder == NULL ||
+                               weir__vector_join(&host->clock, &holder->clock));
 }
 
 static bool forget(weir__ledger *self, const void *device, uint64_t key, bool is_kept)
@@ -346,8 +349,8 @@ static bool forget(weir__ledger *self, const void *device, uint64_t key, bool is
 
 void weir__ledger_forget(weir__ledger *self, void *device, uint64_t key, bool is_kept)
 {
-    if (come_in(self))
-        go_out(self, forget(self, device, key, is_kept));
+    if (weir__ledger_in(self))
+        weir__ledger_out(self, forget(self, device, key, is_kept));
 }
 
 /* ---- memory and blocks ---- */
@@ -375,17 +378,18 @@ void weir__ledger_memory_begin(weir__ledger *self, const weir__ledger_owner *own
 {
     /* No edge: whoever puts work on it got the address from this thread. */
     if (bytes > 0 && come_in_as(self, thread) != NULL)
-        go_out(self, memory_begin(self, owner, ptr, bytes));
+        weir__ledger_out(self, memory_begin(self, owner, ptr, bytes));
 }
 
 static bool memory_end(weir__ledger *self, const weir__ledger_holder *host,
-                       uintptr_t ptr)
+                       uintptr_t ptr, const char *what, bool is_here_alone)
 {
     weir__ledger_memory *memory = weir__table_find(&self->memories,
                                                    (weir__name){ 0, ptr });
     WEIR_CHECK(memory != NULL, "memory ends that never began");
 
-    weir__act act = { .device = memory->device, .clock = &host->clock, .what = "free" };
+    weir__act act = { .device = memory->device, .clock = &host->clock, .what = what,
+                      .is_here_alone = is_here_alone };
     bool told = weir__ledger_end_memory(self, &act, ptr, memory->end);
     weir__ledger_tell(self, &act);
     weir__table_remove(&self->memories, &memory->name);
@@ -397,7 +401,14 @@ void weir__ledger_memory_end(weir__ledger *self, uint64_t thread, uintptr_t ptr)
 {
     const weir__ledger_holder *host = come_in_as(self, thread);
     if (host != NULL)
-        go_out(self, memory_end(self, host, ptr));
+        weir__ledger_out(self, memory_end(self, host, ptr, "free", false));
+}
+
+void weir__ledger_memory_close(weir__ledger *self, uint64_t thread, uintptr_t ptr)
+{
+    const weir__ledger_holder *host = come_in_as(self, thread);
+    if (host != NULL)
+        weir__ledger_out(self, memory_end(self, host, ptr, "close", true));
 }
 
 static bool pool_draw(weir__ledger *self, const weir__ledger_owner *owner,
@@ -411,12 +422,12 @@ void weir__ledger_pool_draw(weir__ledger *self, const weir__ledger_owner *owner,
                             uint64_t thread, uintptr_t ptr, size_t bytes)
 {
     if (come_in_as(self, thread) != NULL)
-        go_out(self, pool_draw(self, owner, ptr, bytes));
+        weir__ledger_out(self, pool_draw(self, owner, ptr, bytes));
 }
 
 void weir__ledger_pool_return(weir__ledger *self, uintptr_t ptr)
 {
-    if (!come_in(self))
+    if (!weir__ledger_in(self))
         return;
     weir__ledger_memory *memory = weir__table_find(&self->memories,
                                                    (weir__name){ 0, ptr });
@@ -425,7 +436,7 @@ void weir__ledger_pool_return(weir__ledger *self, uintptr_t ptr)
         weir__table_remove(&self->memories, &memory->name);
         weir__host_free(memory);
     }
-    go_out(self, true);
+    weir__ledger_out(self, true);
 }
 
 static bool pool_begin(weir__ledger *self, const weir__ledger_holder *host, uint64_t id,
@@ -446,7 +457,7 @@ void weir__ledger_pool_malloc(weir__ledger *self, uint64_t thread, uint64_t id,
 {
     const weir__ledger_holder *host = come_in_as(self, thread);
     if (host != NULL)
-        go_out(self, pool_begin(self, host, id, ptr, bytes, false));
+        weir__ledger_out(self, pool_begin(self, host, id, ptr, bytes, false));
 }
 
 void weir__ledger_graph_malloc(weir__ledger *self, uint64_t thread, uint64_t id,
@@ -454,7 +465,7 @@ void weir__ledger_graph_malloc(weir__ledger *self, uint64_t thread, uint64_t id,
 {
     const weir__ledger_holder *host = come_in_as(self, thread);
     if (host != NULL)
-        go_out(self, pool_begin(self, host, id, ptr, bytes, true));
+        weir__ledger_out(self, pool_begin(self, host, id, ptr, bytes, true));
 }
 
 uint64_t weir__ledger_pool_free(weir__ledger *self, uint64_t thread, uint64_t id,
@@ -472,24 +483,24 @@ uint64_t weir__ledger_pool_free(weir__ledger *self, uint64_t thread, uint64_t id
                                                weir__end_of(ptr, bytes));
         weir__ledger_tell(self, &act);
     }
-    go_out(self, recorded);
+    weir__ledger_out(self, recorded);
     return recorded ? time : 0;
 }
 
 bool weir__ledger_is_behind(weir__ledger *self, uint64_t id, uint64_t other,
                             uint64_t time)
 {
-    if (time == 0 || !come_in(self))
+    if (time == 0 || !weir__ledger_in(self))
         return false;
     bool is_behind = weir__vector_time(&weir__ledger_stream_of(self, id)->clock,
                                        other) >= time;
-    go_out(self, true);
+    weir__ledger_out(self, true);
     return is_behind;
 }
 
 /* For a capture, on whose stream nothing runs yet: behind what the thread knows. */
-static bool allocate_for_capture(weir__ledger *self, const weir__ledger_holder *host,
-                                 uintptr_t ptr, size_t bytes)
+static bool extend_for_capture(weir__ledger *self, const weir__ledger_holder *host,
+                               uintptr_t ptr, size_t had, size_t bytes)
 {
     const weir__ledger_memory *memory =
         weir__table_find_at_or_before(&self->memories, (weir__name){ 0, ptr });
@@ -497,32 +508,39 @@ static bool allocate_for_capture(weir__ledger *self, const weir__ledger_holder *
         return true;
     weir__act act = { .device = memory->device, .clock = &host->clock,
                       .what = "allocate" };
-    bool recorded = weir__ledger_hand_out(self, &act, ptr, bytes);
+    bool recorded = weir__ledger_hand_out(self, &act, ptr, had, bytes);
     weir__ledger_tell(self, &act);
     return recorded;
 }
 
-static bool allocate(weir__ledger *self, const weir__ledger_holder *host, uint64_t id,
-                     uintptr_t ptr, size_t bytes)
+static bool extend(weir__ledger *self, const weir__ledger_holder *host, uint64_t id,
+                   uintptr_t ptr, size_t had, size_t bytes)
 {
     if (id == WEIR__LEDGER_CAPTURE)
-        return allocate_for_capture(self, host, ptr, bytes);
+        return extend_for_capture(self, host, ptr, had, bytes);
 
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
     if (!stream_advance(self, stream, host, false))
         return false;
     weir__act act = act_of(stream, false, "allocate");
-    bool recorded = weir__ledger_hand_out(self, &act, ptr, bytes);
+    bool recorded = weir__ledger_hand_out(self, &act, ptr, had, bytes);
     weir__ledger_tell(self, &act);
     return recorded;
+}
+
+void weir__ledger_extend(weir__ledger *self, uint64_t thread, uint64_t id,
+                         uintptr_t ptr, size_t bytes, size_t new_bytes)
+{
+    const weir__ledger_holder *host = new_bytes > bytes ? come_in_as(self, thread)
+                                                        : NULL;
+    if (host != NULL)
+        weir__ledger_out(self, extend(self, host, id, ptr, bytes, new_bytes));
 }
 
 void weir__ledger_allocate(weir__ledger *self, uint64_t thread, uint64_t id,
                            uintptr_t ptr, size_t bytes)
 {
-    const weir__ledger_holder *host = bytes > 0 ? come_in_as(self, thread) : NULL;
-    if (host != NULL)
-        go_out(self, allocate(self, host, id, ptr, bytes));
+    weir__ledger_extend(self, thread, id, ptr, 0, bytes);
 }
 
 static bool deallocate(weir__ledger *self, const weir__ledger_holder *host,
@@ -547,12 +565,30 @@ void weir__ledger_deallocate(weir__ledger *self, uint64_t thread, uint64_t id,
 {
     const weir__ledger_holder *host = bytes > 0 ? come_in_as(self, thread) : NULL;
     if (host != NULL)
-        go_out(self, deallocate(self, host, id, ptr, bytes));
+        weir__ledger_out(self, deallocate(self, host, id, ptr, bytes));
+}
+
+void weir__ledger_guard(weir__ledger *self, uint64_t thread, uintptr_t ptr,
+                        size_t bytes, uintptr_t block, size_t block_bytes)
+{
+    if (bytes > 0 && come_in_as(self, thread) != NULL)
+        weir__ledger_out(self, weir__ledger_set_guard(self, ptr,
+                                                      weir__end_of(ptr, bytes), block,
+                                                      block_bytes));
+}
+
+void weir__ledger_inspect(weir__ledger *self, uint64_t thread, bool begins)
+{
+    weir__ledger_holder *host = come_in_as(self, thread);
+    if (host == NULL)
+        return;
+    host->may_touch_all = begins;
+    weir__ledger_out(self, true);
 }
 
 void weir__ledger_device_end(weir__ledger *self, void *device)
 {
     weir__mutex_lock(&self->lock);
     weir__ledger_end_device(self, device);
-    go_out(self, true);
+    weir__ledger_out(self, true);
 }

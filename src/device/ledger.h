@@ -28,6 +28,9 @@
  * first after the last one with what that one was behind. What two threads tell each
  * other otherwise, and nobody declares, is not seen.
  *
+ * Other processes have ledgers of their own. What passes between them, and what is
+ * forgotten on the way: ledger_foreign.h.
+ *
  * What it keeps: for each byte the accesses that no later one stands for, in pieces as
  * long as they say the same; a clock for each stream, thread, key and position.
  * Forgotten is what all living threads are behind, and each ended stream that no
@@ -78,6 +81,9 @@ void weir__ledger_stream_end(weir__ledger *ledger, uint64_t id);
 void weir__ledger_memory_begin(weir__ledger *ledger, const weir__ledger_owner *owner,
                                uint64_t thread, uintptr_t ptr, size_t bytes);
 void weir__ledger_memory_end(weir__ledger *ledger, uint64_t thread, uintptr_t ptr);
+/* The same for memory of another process's that was open here: what others do with it
+ * may go on. */
+void weir__ledger_memory_close(weir__ledger *ledger, uint64_t thread, uintptr_t ptr);
 
 /* A pool of the device's own draws memory, returns it, and in between hands out parts
  * of it on stream `id` and takes them back there. Whatever the pool makes wait for
@@ -137,7 +143,7 @@ weir__ledger_position *weir__ledger_record_all(weir__ledger *ledger, uint64_t th
  * query is none): */
 weir__ledger_position *weir__ledger_look(weir__ledger *ledger, uint64_t id);
 
-/* Blocks of resources: see note_allocate, note_deallocate in device.h. Id 0: back
+/* Blocks of resources: see note_allocate and the next in device.h. Id 0: back
  * behind points. WEIR__LEDGER_CAPTURE: for a capture, so everything before must be
  * known done to the thread; or back to one. What was handed out for a capture goes back
  * to it whatever the id is: its graph may use the bytes until they are handed out
@@ -146,8 +152,16 @@ weir__ledger_position *weir__ledger_look(weir__ledger *ledger, uint64_t id);
 #define WEIR__LEDGER_CAPTURE UINT64_MAX
 void weir__ledger_allocate(weir__ledger *ledger, uint64_t thread, uint64_t id,
                            uintptr_t ptr, size_t bytes);
+/* Only what is added counts as handed out now; all goes back as one block. */
+void weir__ledger_extend(weir__ledger *ledger, uint64_t thread, uint64_t id,
+                         uintptr_t ptr, size_t bytes, size_t new_bytes);
 void weir__ledger_deallocate(weir__ledger *ledger, uint64_t thread, uint64_t id,
                              uintptr_t ptr, size_t bytes);
+
+/* See note_guard and note_inspect in device.h. */
+void weir__ledger_guard(weir__ledger *ledger, uint64_t thread, uintptr_t ptr,
+                        size_t bytes, uintptr_t block, size_t block_bytes);
+void weir__ledger_inspect(weir__ledger *ledger, uint64_t thread, bool begins);
 
 /* Hand-overs inside Weir, by device and key, as in device.h. */
 void weir__ledger_done(weir__ledger *ledger, uint64_t thread, void *device,

@@ -242,6 +242,11 @@ void weir__ledger_empty(weir__ledger *self)
         device_free((weir__ledger_device *)self->devices.items[i]);
     for (size_t i = 0; i < self->memories.count; i++)
         weir__host_free(self->memories.items[i]);
+    while (self->processes != NULL) {
+        weir__ledger_process *process = self->processes;
+        self->processes = process->next;
+        weir__host_free(process);
+    }
     weir__table_free(&self->streams);
     weir__table_free(&self->threads);
     weir__table_free(&self->keys);
@@ -249,6 +254,7 @@ void weir__ledger_empty(weir__ledger *self)
     weir__table_free(&self->memories);
     weir__history_free(&self->history);
     weir__vector_free(&self->floor);
+    weir__vector_free(&self->told);
     weir__vector_free(&self->scratch);
     weir__host_free(self->found);
 }

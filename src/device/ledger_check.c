@@ -56,7 +56,8 @@ static bool note_found(weir__ledger *self, weir__found found)
     for (size_t i = self->found_count; i-- > 0; ) {
         weir__found *old = &self->found[i];
         if (old->first.epoch.stream != found.first.epoch.stream ||
-            old->first.epoch.time != found.first.epoch.time)
+            old->first.epoch.time != found.first.epoch.time ||
+            old->block != found.block)
             continue;
         if (old->end == found.begin && old->kind == found.kind &&
             old->first.writes == found.first.writes &&
@@ -86,6 +87,15 @@ static bool is_nothing_to(const weir__act *act, const weir__piece *piece,
            act->stream->is_graphs && strcmp(first->what, "deallocate") == 0;
 }
 
+/* What the act need not be behind. Late news of a stream may come behind its own. */
+static bool is_left_out(const weir__act *act, const weir__piece *piece,
+                        const weir__access *first)
+{
+    return first->epoch.stream == act->epoch.stream ||
+           (act->is_here_alone && (first->epoch.stream & WEIR__LEDGER_FOREIGN) != 0) ||
+           is_nothing_to(act, piece, first);
+}
+
 /* Notes each access of `piece` that the act must be behind, and is not. */
 static bool judge_races(weir__ledger *self, const weir__act *act,
                         const weir__piece *piece, bool writes)
@@ -93,7 +103,7 @@ static bool judge_races(weir__ledger *self, const weir__act *act,
     for (uint32_t i = 0; i < piece->count; i++) {
         const weir__access *first = &piece->accesses[i];
         if (!(writes || first->writes) || is_ordered(self, act, first->epoch) ||
-            is_nothing_to(act, piece, first))
+            is_left_out(act, piece, first))
             continue;
         if (!note_found(self, (weir__found){ .kind = WEIR__FOUND_RACE, .first = *first,
                                              .second_writes = writes,
@@ -109,9 +119,13 @@ static bool judge_lease(weir__ledger *self, const weir__piece *piece,
                         weir__found_kind kind, const char *what, bool writes)
 {
     weir__access first = { .epoch = piece->lease.since, .what = what, .writes = true };
-    return note_found(self, (weir__found){ .kind = kind, .first = first,
-                                           .second_writes = writes,
-                                           .begin = piece->begin, .end = piece->end });
+    weir__found found = { .kind = kind, .first = first, .second_writes = writes,
+                          .begin = piece->begin, .end = piece->end };
+    if (kind == WEIR__FOUND_GUARD) {
+        found.block = piece->lease.ptr;
+        found.block_bytes = piece->lease.bytes;
+    }
+    return note_found(self, found);
 }
 
 /* ---- entering an access ---- */
@@ -130,9 +144,24 @@ static bool is_still_open(void *context, const weir__access *access)
            !weir__vector_covers(later->clock, access->epoch);
 }
 
+/* Whether a later access of the same stream stands for that of the act: what another
+ * process has done may be told late. */
+static bool is_stood_for(const weir__piece *piece, const weir__act *act, bool writes)
+{
+    for (uint32_t i = 0; i < piece->count; i++) {
+        const weir__access *access = &piece->accesses[i];
+        if (access->epoch.stream == act->epoch.stream &&
+            access->epoch.time > act->epoch.time && (access->writes || !writes))
+            return true;
+    }
+    return false;
+}
+
 static bool enter(weir__ledger *self, const weir__act *act, weir__piece *piece,
                   bool writes)
 {
+    if (is_stood_for(piece, act, writes))
+        return true;
     entry later = { act->clock, writes };
     weir__piece_filter(&self->history, piece, is_still_open, &later);
     return weir__piece_add(&self->history, piece,
@@ -142,6 +171,8 @@ static bool enter(weir__ledger *self, const weir__act *act, weir__piece *piece,
 
 static bool is_back_for(const weir__act *act, const weir__lease *lease)
 {
+    if (act->may_touch_all)
+        return false;
     return lease->state == WEIR__LEASE_BACK ||
            (lease->state == WEIR__LEASE_KEPT && !act->stream->is_graphs);
 }
@@ -156,6 +187,9 @@ bool weir__ledger_use(weir__ledger *self, const weir__act *act, uintptr_t begin,
         if (is_back_for(act, &piece->lease) &&
             !judge_lease(self, piece, WEIR__FOUND_USE_AFTER_FREE, "deallocate", writes))
             return false;
+        if (piece->lease.state == WEIR__LEASE_GUARD && !act->may_touch_all &&
+            !judge_lease(self, piece, WEIR__FOUND_GUARD, "guard bytes", writes))
+            return false;
         if (!judge_races(self, act, piece, writes) || !enter(self, act, piece, writes))
             return false;
     }
@@ -163,16 +197,52 @@ bool weir__ledger_use(weir__ledger *self, const weir__act *act, uintptr_t begin,
     return true;
 }
 
-bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t ptr,
-                           size_t bytes)
+bool weir__ledger_set_guard(weir__ledger *self, uintptr_t begin, uintptr_t end,
+                            uintptr_t block, size_t block_bytes)
 {
-    uintptr_t end = weir__end_of(ptr, bytes);
+    if (!weir__history_cut(&self->history, begin, end))
+        return false;
+    for (weir__piece *piece = weir__history_first(&self->history, begin);
+         piece != NULL && piece->begin < end; piece = piece->next[0]) {
+        if (block_bytes != 0)
+            piece->lease = (weir__lease){ .state = WEIR__LEASE_GUARD, .ptr = block,
+                                          .bytes = block_bytes };
+        else if (piece->lease.state == WEIR__LEASE_GUARD)
+            piece->lease = (weir__lease){ .state = WEIR__LEASE_BACK };
+    }
+    weir__history_heal(&self->history, begin, end);
+    return true;
+}
+
+static bool is_of_block(const weir__piece *piece, uintptr_t ptr, size_t bytes)
+{
+    return piece->lease.state == WEIR__LEASE_OUT && piece->lease.ptr == ptr &&
+           piece->lease.bytes == bytes;
+}
+
+/* What is of the block of `had` bytes is of one of `bytes` now. */
+static void lengthen(weir__ledger *self, uintptr_t ptr, size_t had, size_t bytes)
+{
+    uintptr_t end = weir__end_of(ptr, had);
+    for (weir__piece *piece = weir__history_first(&self->history, ptr);
+         piece != NULL && piece->begin < end; piece = piece->next[0]) {
+        if (is_of_block(piece, ptr, had))
+            piece->lease.bytes = bytes;
+    }
+}
+
+bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t ptr,
+                           size_t had, size_t bytes)
+{
+    uintptr_t begin = weir__end_of(ptr, had), end = weir__end_of(ptr, bytes);
     weir__lease lease = { WEIR__LEASE_OUT, ptr, bytes, act->epoch,
                           .of_capture = act->stream == NULL };
 
-    if (!weir__history_cut(&self->history, ptr, end))
+    if (!weir__history_cut(&self->history, begin, end))
         return false;
-    for (weir__piece *piece = weir__history_first(&self->history, ptr);
+    if (had > 0)
+        lengthen(self, ptr, had, bytes);
+    for (weir__piece *piece = weir__history_first(&self->history, begin);
          piece != NULL && piece->begin < end; piece = piece->next[0]) {
         if (piece->lease.state == WEIR__LEASE_OUT &&
             !judge_lease(self, piece, WEIR__FOUND_OWNED_TWICE, "allocate", true))
@@ -186,12 +256,6 @@ bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t p
     }
     weir__history_heal(&self->history, ptr, end);
     return true;
-}
-
-static bool is_of_block(const weir__piece *piece, uintptr_t ptr, size_t bytes)
-{
-    return piece->lease.state == WEIR__LEASE_OUT && piece->lease.ptr == ptr &&
-           piece->lease.bytes == bytes;
 }
 
 bool weir__ledger_has_block(const weir__ledger *self, uintptr_t ptr, size_t bytes)
@@ -299,6 +363,7 @@ static const char *words_of(const char *what, bool writes)
         { "kernel", "kernel reads", "kernel writes" },
         { "copy", "copy reads", "copy writes" },
         { "fill", "fill reads", "fill writes" },
+        { "another process", "another process reads", "another process writes" },
     };
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (strcmp(what, words[i][0]) == 0)
@@ -345,6 +410,13 @@ static void describe(char *message, size_t room, const weir__found *found,
     case WEIR__FOUND_OWNED_TWICE:
         snprintf(message, room, "%s hands out 0x%" PRIxPTR ", %zu bytes, that are out "
                  "since %s", second, finding->ptr, finding->bytes, first);
+        break;
+    case WEIR__FOUND_GUARD:
+        snprintf(message, room, "%s touches 0x%" PRIxPTR ", %zu bytes, %s the block of "
+                 "%zu bytes at 0x%" PRIxPTR, second, finding->ptr, finding->bytes,
+                 finding->ptr < found->block ? "before the start of"
+                                             : "past the end of",
+                 found->block_bytes, found->block);
         break;
     }
 }

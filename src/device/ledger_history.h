@@ -31,12 +31,13 @@ typedef enum weir__lease_state {
     WEIR__LEASE_RAW = 0, /* nobody ever told */
     WEIR__LEASE_OUT,     /* handed out as part of a block */
     WEIR__LEASE_BACK,    /* and given back */
-    WEIR__LEASE_KEPT     /* and given back to a capture, whose graph may use it */
+    WEIR__LEASE_KEPT,    /* and given back to a capture, whose graph may use it */
+    WEIR__LEASE_GUARD    /* beside a block, and nobody's */
 } weir__lease_state;
 
 typedef struct weir__lease {
     weir__lease_state state;
-    uintptr_t ptr;      /* out: the block */
+    uintptr_t ptr;      /* out, guard: the block */
     size_t bytes;
     weir__epoch since;  /* of the allocation or deallocation; stream 0: not known */
     bool of_capture;    /* out: handed out for one */

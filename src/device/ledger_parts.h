@@ -8,6 +8,7 @@
 
 #include "ledger.h"
 #include "ledger_clock.h"
+#include "ledger_foreign.h"
 #include "ledger_history.h"
 #include "ledger_table.h"
 #include "sync.h"
@@ -28,7 +29,10 @@ typedef struct weir__ledger_stream {
     bool is_blocking;
     bool is_named;                      /* by the history; while pruning only */
     bool is_graphs;                     /* may use what a capture keeps */
-    uint64_t time;                      /* its last epoch */
+    bool is_foreign;                    /* another process's: always as if ended */
+    bool is_forgotten;                  /* and by that, too */
+    bool is_listed;                     /* while a telling is being heard only */
+    uint64_t time;                      /* its last epoch; foreign: the last heard of */
     weir__vector clock;                 /* its own epoch included */
 } weir__ledger_stream;
 
@@ -36,8 +40,17 @@ typedef struct weir__ledger_stream {
  * host makes no access that the history would keep. */
 typedef struct weir__ledger_holder {
     weir__name name;                    /* the thread's number; device and key */
+    bool may_touch_all;                 /* of a thread: see weir__ledger_inspect */
     weir__vector clock;
 } weir__ledger_holder;
+
+/* Another process, from its first telling to its end. */
+typedef struct weir__ledger_process {
+    struct weir__ledger_process *next;
+    uint64_t number;                    /* that it drew */
+    uint64_t heard;                     /* the last of its tellings */
+    weir__ledger_teller teller;
+} weir__ledger_process;
 
 typedef struct weir__ledger_memory {
     weir__name name;                    /* where it begins */
@@ -55,7 +68,8 @@ struct weir__ledger_position {
 typedef enum weir__found_kind {
     WEIR__FOUND_RACE,
     WEIR__FOUND_USE_AFTER_FREE,
-    WEIR__FOUND_OWNED_TWICE
+    WEIR__FOUND_OWNED_TWICE,
+    WEIR__FOUND_GUARD
 } weir__found_kind;
 
 /* A finding of the call in progress, before it is told. */
@@ -65,6 +79,8 @@ typedef struct weir__found {
     bool second_writes;
     uintptr_t begin;
     uintptr_t end;
+    uintptr_t block;  /* that guard bytes are beside; else 0 */
+    size_t block_bytes;
 } weir__found;
 
 struct weir__ledger {
@@ -84,8 +100,19 @@ struct weir__ledger {
     size_t found_count;
     size_t found_room;
     size_t ended;                /* streams that have ended and are kept */
+    uint64_t process;            /* what this one drew; 0: not yet */
+    uint64_t tellings;           /* so many it has told */
+    weir__vector told;           /* in all of these */
+    weir__ledger_process *processes;
     size_t prune_at;             /* the weight at which to prune next */
 };
+
+/* ---- ledger.c: in and out ---- */
+
+/* Locks; false (and not locked): the ledger is deaf. */
+bool weir__ledger_in(weir__ledger *self);
+/* Unlocks; all that was to be recorded has been, or the ledger is deaf from now on. */
+void weir__ledger_out(weir__ledger *self, bool recorded);
 
 /* ---- ledger_actors.c: who takes part ---- */
 
@@ -131,17 +158,23 @@ typedef struct weir__act {
     const weir__ledger_stream *stream;  /* null: the host */
     const weir__vector *clock;          /* what it really is behind */
     bool is_operation;
+    bool is_here_alone;                 /* and nothing to other processes */
+    bool may_touch_all;                 /* whoever has it */
     const char *what;
     weir__epoch epoch;
 } weir__act;
 
 bool weir__ledger_use(weir__ledger *self, const weir__act *act, uintptr_t begin,
                       uintptr_t end, bool writes);
+/* What the block has besides the `had` bytes of before. */
 bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t ptr,
-                           size_t bytes);
+                           size_t had, size_t bytes);
 /* Without an act (null): behind points, or to a capture. */
 bool weir__ledger_take_back(weir__ledger *self, const weir__act *act, uintptr_t ptr,
                             size_t bytes, bool for_capture);
+/* The bytes are beside `block`; or (no `block_bytes`) of no block any more. */
+bool weir__ledger_set_guard(weir__ledger *self, uintptr_t begin, uintptr_t end,
+                            uintptr_t block, size_t block_bytes);
 bool weir__ledger_has_block(const weir__ledger *self, uintptr_t ptr, size_t bytes);
 /* The bytes are a pool's, and nobody's; begin with the act, and (anew) as if nothing
  * had been before; or go back to the pool with it. */
@@ -163,6 +196,11 @@ static inline uintptr_t weir__end_of(uintptr_t ptr, size_t bytes)
 {
     return bytes > UINTPTR_MAX - ptr ? UINTPTR_MAX : ptr + bytes;
 }
+
+/* ---- ledger_foreign.c ---- */
+
+/* The streams of processes that have ended are forgotten. */
+void weir__ledger_forget_ended(weir__ledger *self);
 
 /* ---- ledger_prune.c ---- */
 

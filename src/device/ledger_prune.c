@@ -6,7 +6,8 @@
  * thread is behind. (So a thread that the ledger has not met before has to begin
  * with what all others are behind.) An epoch of a stream that has ended and that no
  * access in the history is of can be asked about by nobody: the stream is dropped
- * from all clocks. Neither changes what is found.
+ * from all clocks. Neither changes what is found. (Streams of other processes:
+ * ledger_foreign.h.)
  *
  * Pruning walks over everything. It is due when the weight (pieces, accesses, ended
  * streams) has doubled since the last time, and something besides; so each thing
@@ -69,7 +70,8 @@ static void drop_streams(weir__ledger *self)
     size_t kept = 0;
     for (size_t i = 0; i < self->streams.count; i++) {
         weir__ledger_stream *stream = (weir__ledger_stream *)self->streams.items[i];
-        if (stream->device != NULL || stream->is_named) {
+        bool is_kept = stream->is_foreign && !stream->is_forgotten;
+        if (stream->device != NULL || stream->is_named || is_kept) {
             stream->is_named = false;
             self->streams.items[kept++] = &stream->name;
             continue;
@@ -106,7 +108,7 @@ static size_t thin_holders(weir__ledger *self, const weir__table *table)
  * stay. */
 static size_t thin_all(weir__ledger *self)
 {
-    size_t epochs = thin(self, &self->floor);
+    size_t epochs = thin(self, &self->floor) + thin(self, &self->told);
     epochs += thin_holders(self, &self->threads);
     epochs += thin_holders(self, &self->keys);
     for (size_t i = 0; i < self->streams.count; i++)
@@ -132,6 +134,7 @@ void weir__ledger_prune_if_due(weir__ledger *self)
     size_t epochs = 0;
     if (weir__ledger_find_floor(self)) { /* else: later */
         prune_history(self);
+        weir__ledger_forget_ended(self);
         drop_streams(self);
         epochs = thin_all(self);
     }
@@ -191,6 +194,7 @@ static size_t audit_clocks(const weir__ledger *self)
     epochs += audit_holders(self, &self->threads);
     epochs += audit_holders(self, &self->keys);
     epochs += vector_audit(self, &self->floor);
+    epochs += vector_audit(self, &self->told);
     weir__table_verify(&self->devices);
     for (size_t i = 0; i < self->devices.count; i++)
         epochs += vector_audit(self,

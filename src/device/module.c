@@ -24,6 +24,10 @@ static const weir__module_host services = {
     .fail = record_failure,
     .host_alloc = weir__host_alloc,
     .host_free = weir__host_free,
+    .mutex_init = weir__mutex_init,
+    .mutex_destroy = weir__mutex_destroy,
+    .mutex_lock = weir__mutex_lock,
+    .mutex_unlock = weir__mutex_unlock,
 };
 
 /* The name of the module's file beside the object that this code is in. False: the name

@@ -15,6 +15,10 @@ typedef struct weir__module_host {
     weir_status (*fail)(weir_status status, int32_t native_code, const char *sentence);
     void *(*host_alloc)(size_t bytes);
     void (*host_free)(void *ptr);
+    void (*mutex_init)(weir__mutex *mutex, weir__rank rank);
+    void (*mutex_destroy)(weir__mutex *mutex);
+    void (*mutex_lock)(weir__mutex *mutex);
+    void (*mutex_unlock)(weir__mutex *mutex);
 } weir__module_host;
 
 typedef struct weir__module {

@@ -8,7 +8,7 @@
 static bool may_call(weir_device *device, weir__call call)
 {
     if (weir__device_is_lost(device)) {
-        weir__fail(WEIR_DEVICE_LOST, "%s is lost", device->name);
+        weir__failed(WEIR_DEVICE_LOST, 0, "%s is lost", device->name);
         return false;
     }
     atomic_fetch_add_explicit(&device->calls[call], 1, memory_order_relaxed);
@@ -228,4 +228,80 @@ weir_status weir__mempool_get_state(weir_device *device, weir_mempool pool,
                                     weir__mempool_state *out)
 {
     return CALL(device, mempool_get_state, pool, out);
+}
+
+weir_status weir__shared_malloc(weir_device *device, weir_share_kind kind, size_t bytes,
+                                void **out)
+{
+    return CALL(device, shared_malloc, kind, bytes, out);
+}
+
+weir_status weir__shared_free(weir_device *device, void *ptr)
+{
+    return CALL(device, shared_free, ptr);
+}
+
+weir_status weir__shared_find(weir_device *device, const void *ptr, size_t bytes,
+                              void **base, weir__shared *out)
+{
+    return CALL(device, shared_find, ptr, bytes, base, out);
+}
+
+weir_status weir__shared_export(weir_device *device, void *base, weir__shared *out)
+{
+    return CALL(device, shared_export, base, out);
+}
+
+weir_status weir__shared_open(weir_device *device, const weir__shared *from, void **out)
+{
+    return CALL(device, shared_open, from, out);
+}
+
+weir_status weir__shared_close(weir_device *device, void *ptr)
+{
+    return CALL(device, shared_close, ptr);
+}
+
+weir_status weir__shared_event_create(weir_device *device, weir_event *out,
+                                      weir__shared_event *handle)
+{
+    return CALL(device, shared_event_create, out, handle);
+}
+
+weir_status weir__shared_event_open(weir_device *device,
+                                    const weir__shared_event *handle, weir_event *out)
+{
+    return CALL(device, shared_event_open, handle, out);
+}
+
+weir_status weir__range_reserve(weir_device *device, size_t bytes, void **out)
+{
+    return CALL(device, range_reserve, bytes, out);
+}
+
+weir_status weir__range_release(weir_device *device, void *base, size_t bytes)
+{
+    return CALL(device, range_release, base, bytes);
+}
+
+weir_status weir__range_map(weir_device *device, void *ptr, size_t bytes)
+{
+    return CALL(device, range_map, ptr, bytes);
+}
+
+weir_status weir__range_unmap(weir_device *device, void *ptr, size_t bytes)
+{
+    return CALL(device, range_unmap, ptr, bytes);
+}
+
+weir_status weir__prefetch(weir_device *device, weir_stream stream, void *ptr,
+                           size_t bytes, weir__place place)
+{
+    return CALL(device, prefetch, weir__stream_of(stream), ptr, bytes, place);
+}
+
+weir_status weir__prefer(weir_device *device, void *ptr, size_t bytes,
+                         weir__place place)
+{
+    return CALL(device, prefer, ptr, bytes, place);
 }

@@ -5,13 +5,15 @@ import gc
 import os
 import subprocess
 import sys
+import time
 
 import weir
 import weir_abi as abi
 
 SEED = 20261122
+AWHILE_S = 10
 OPENED = {"stepped": ("emulated", abi.STEPPED), "threads": ("emulated", abi.THREADS),
-          "stand-in": ("cuda:0", abi.THREADS)}
+          "stand-in": ("cuda:0", abi.THREADS), "gpu": ("cuda:0", abi.THREADS)}
 HOST_KINDS = ("system", "pinned", "managed")  # which the host can touch
 PLACES = {"system": abi.CPU, "pinned": abi.CUDA_HOST, "managed": abi.CUDA_MANAGED}
 DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -72,6 +74,17 @@ def must_raise(kind, function, *arguments, **options):
         assert isinstance(problem, kind), f"raised {problem!r}"
         return problem
     raise AssertionError(f"{kind} was not raised")
+
+
+def comes_true(condition):
+    """Before long: some let go of things on threads, or in processes, of their own."""
+    ends = time.monotonic() + AWHILE_S
+    while not condition():
+        if time.monotonic() > ends:
+            return False
+        gc.collect()
+        time.sleep(0.001)
+    return True
 
 
 class Given:

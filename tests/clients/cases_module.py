@@ -403,3 +403,48 @@ def also_cudas_interface_is_of_its_memory_only(world):
             seen = empty.__cuda_array_interface__
             assert seen["data"][0] == 0 and seen["stream"] == 1
         assert not hasattr(host, "__cuda_array_interface__")
+
+
+class Interface:
+    """An object with CUDA's array interface: a buffer's, but for what is told of it."""
+
+    def __init__(self, buffer, **told):
+        self.buffer, self.told = buffer, told
+
+    @property
+    def __cuda_array_interface__(self):
+        return dict(self.buffer.__cuda_array_interface__, **self.told)
+
+
+def also_arrays_by_cudas_interface_are_what_they_tell(world):
+    with world.buffer("device", (2, 3), "int16", bytes(range(12))) as buffer:
+        if world.label != "stand-in":
+            source = cases.Given(None, None)
+            source.__cuda_array_interface__ = {"typestr": "<i2", "data": (1, False)}
+            must_raise(BufferError, weir.from_cuda_array, source, world.device)
+            return
+        last = buffer.ptr + 10
+        for told, strides in ((dict(), (3, 1)), (dict(strides=(6, 2)), (3, 1)),
+                              (dict(strides=None, stream=None), (3, 1)),
+                              (dict(strides=(-6, -2), data=(last, True)), (-3, -1)),
+                              (dict(shape=(), strides=()), ())):
+            source = Interface(buffer, **told)
+            with weir.from_cuda_array(source, world.device) as taken:
+                seen = source.__cuda_array_interface__
+                assert (taken.ptr, taken.is_read_only) == seen["data"]
+                assert (taken.shape, taken.strides) == (seen["shape"], strides)
+                assert taken.dtype == "int16" and taken.kind == abi.DEVICE
+                if taken.is_contiguous:
+                    assert taken.fetch() == bytes(range(taken.nbytes))
+                else:  # what it holds begins at the lowest byte
+                    with taken.view((6,), offset=-10) as whole:
+                        assert whole.fetch() == bytes(range(12))
+        with weir.from_cuda_array(Interface(buffer, shape=(0, 3), data=(0, False)),
+                                  world.device) as empty:
+            assert empty.nbytes == 0 and empty.fetch() == b""
+        for kind, told in ((ValueError, dict(stream=0)),
+                           (BufferError, dict(mask=buffer)),
+                           (BufferError, dict(typestr=">i2")),
+                           (BufferError, dict(strides=(6, 3)))):
+            must_raise(kind, weir.from_cuda_array, Interface(buffer, **told),
+                       world.device)

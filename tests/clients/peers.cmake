@@ -60,7 +60,7 @@ function(weir_peer_tests)
         return()
     endif()
     weir_client_library()
-    foreach(peer module numpy1 numpy2 torch tvm_ffi)
+    foreach(peer module numpy1 numpy2 torch tvm_ffi ipc)
         weir_peer(client_${peer} $<TARGET_FILE:weir> ${peer} stepped threads)
         if(TARGET weir_fake_cudart)
             weir_peer(client_${peer}_stand_in
@@ -69,6 +69,11 @@ function(weir_peer_tests)
         endif()
     endforeach()
     if(TARGET weir_fake_cudart)
+        foreach(peer cudart cudart_cai) # which is nothing without a runtime
+            weir_peer(client_${peer}_stand_in
+                      ${stand_in_folder}/$<TARGET_LINKER_FILE_NAME:weir>
+                      ${peer} stand-in)
+        endforeach()
         add_dependencies(checklist stand_in)
     endif()
 endfunction()

@@ -2,7 +2,7 @@
 """peers.py - Weir and one other library hand arrays to each other.
 
     WEIR_LIBRARY=.../libweir.so WEIR_CLIENT=.../libweir_client.so \\
-    peers.py module|numpy1|numpy2|torch|tvm_ffi stepped|threads|stand-in...
+    peers.py PEER stepped|threads|stand-in...
 
 Of a case, a function of cases_*.py, it prints `A17 stepped pass NAME.PEER`, or `fail`,
 where the name begins with the line of tests/checklist.txt that it shows. Cases called
@@ -18,7 +18,8 @@ import traceback
 
 CASES = {"module": "cases_module.py", "numpy1": "cases_numpy.py",
          "numpy2": "cases_numpy.py", "torch": "cases_torch.py",
-         "tvm_ffi": "cases_tvm_ffi.py"}
+         "tvm_ffi": "cases_tvm_ffi.py", "cudart": "cases_arrays.py",
+         "cudart_cai": "cases_arrays.py", "ipc": "cases_ipc.py"}
 MADE_BY_TOOLS = ("numpy2", "tvm_ffi")
 NAME = re.compile(r"([a-e]\d+|also)_\w+$")
 
@@ -27,8 +28,11 @@ def version_of(peer):
     """Of the library that is there; None where it is not, or is another version."""
     if peer == "module":
         return "Python " + sys.version.split()[0]
+    if peer.startswith("cudart"):
+        return "CUDA's runtime"
     try:
-        library = importlib.import_module("numpy" if "numpy" in peer else peer)
+        library = importlib.import_module(
+            "numpy" if "numpy" in peer or peer == "ipc" else peer)
     except ImportError:
         return None
     version = library.__version__
@@ -37,9 +41,9 @@ def version_of(peer):
     return f"{library.__name__} {version}"
 
 
-def cases_for(peer):
-    """Those of its file, in order; some are for one of its peers only."""
-    module = importlib.import_module(CASES[peer][:-len(".py")])
+def cases_for(peer, file=None):
+    """Those of its file, or of another, in order; some are for some peers only."""
+    module = importlib.import_module((file or CASES[peer])[:-len(".py")])
     return [(name, case) for name, case in vars(module).items()
             if NAME.match(name) and callable(case)
             and peer in getattr(case, "only_for", (peer,))]

@@ -139,6 +139,7 @@ class Program:
 def run(world):
     """As many as the bound says; a seed that fails is told, with its steps."""
     count = 200 if os.environ.get("WEIR_BOUND") == "full" else 20
+    print(f"bound: programs in Python = {count}", flush=True)
     for seed in range(count):
         program = Program(world, seed)
         try:

@@ -8,27 +8,24 @@ without a copy, and that are made of theirs.
         array = numpy.from_dlpack(buffer)
     with weir.from_dlpack(array, device) as buffer: ...
 
+    ticket = buffer.export()  # of one from device.resource("shareable")
+    with weir.Buffer.open(device, ticket, "float32") as buffer: ...  # another process
+
 Who keeps whom alive: a buffer its bytes, and so does each of its exports, memoryviews
 and views by itself. A stream that is given to a buffer outlives it. Failures are
-exceptions: see EXCEPTIONS; the sentence is the library's.
+exceptions: see weir_library.py; the sentence is the library's. Tickets are those of
+weir_ticket.py.
 """
 import ctypes
 import math
 import operator
-import os
 import sys
 from ctypes import byref, c_int64, c_uint32, c_void_p
 
 import weir_abi as abi
-
-EXCEPTIONS = {
-    abi.INVALID_ARGUMENT: ValueError,
-    abi.NOT_SUPPORTED: BufferError,
-    abi.NOT_OWNED: BufferError,
-    abi.OUT_OF_HOST_MEMORY: MemoryError,
-    abi.OUT_OF_MEMORY: MemoryError,
-    abi.LIMIT_REACHED: MemoryError,
-}  # all others: RuntimeError
+from weir_library import helper as _helper
+from weir_library import lib
+from weir_ticket import Ticket
 
 # DLPack's code and bits, and what NumPy and struct call it.
 DTYPES = {
@@ -45,17 +42,6 @@ NAMES = {(code, bits): name for name, (code, bits, _, _) in DTYPES.items()}
 KINDS = {abi.CPU: abi.HOST, abi.CUDA_HOST: abi.PINNED, abi.CUDA_MANAGED: abi.MANAGED}
 # Where a consumer has no stream to be made ready: its memory is the host's, or managed.
 WITHOUT_STREAM = (abi.CPU, abi.CUDA_HOST, abi.CUDA_MANAGED)
-
-
-def _exception(status, sentence, name):
-    return EXCEPTIONS.get(status, RuntimeError)(f"{name}: {sentence}")
-
-
-_library_path = os.environ["WEIR_LIBRARY"]
-lib = abi.load(_library_path, _exception)
-_helper = abi.load_helper(
-    os.environ.get("WEIR_CLIENT", os.path.join(os.path.dirname(_library_path),
-                                               "libweir_client.so")), lib)
 
 
 def _out(function, *arguments):
@@ -139,6 +125,13 @@ class Stream(_Closing):
         if self.handle is not None and self._device.handle is not None:
             lib.weir_stream_destroy(self._device.handle, self.handle)
         self.handle = None
+
+
+class ForeignStream:
+    """One that is another library's, and unknown to Weir."""
+
+    def __init__(self, handle):
+        self.handle = handle
 
 
 class Resource(_Closing):
@@ -239,9 +232,12 @@ class Buffer(_Closing):
                              made._buffer)
         return made
 
-    def close(self):
-        """Ends this holder; what is exported lives on."""
-        if self._is_open:
+    def close(self, stream=None):
+        """Ends this holder; what is exported lives on. Where it was opened, `stream` is
+        the one that used it last, if that is not its own."""
+        if self._is_open and stream is not None:
+            lib.weir_ipc_close(self._buffer, stream.handle)
+        elif self._is_open:
             lib.weir_buffer_reset(self._buffer)
         self._is_open = False
 
@@ -293,6 +289,10 @@ class Buffer(_Closing):
         """What is put on `stream` from now on may read the bytes, or write them."""
         lib.weir_buffer_wait(self._opened(), _handle(stream), access)
 
+    def use(self, stream, access=abi.WRITE):
+        """What is on `stream` so far reads the bytes, or writes them."""
+        lib.weir_buffer_use(self._opened(), _handle(stream), access)
+
     def set_stream(self, stream):
         """The buffer's own from now on."""
         lib.weir_buffer_set_stream(self._opened(), _handle(stream))
@@ -320,6 +320,8 @@ class Buffer(_Closing):
         if not self.is_contiguous:
             raise BufferError("the array is not contiguous")
         stream = self._opened().stream
+        if not self.nbytes:
+            return
         lib.weir_buffer_wait(self._buffer, stream, access)
         lib.weir_copy_sync(self._device.handle, stream, target, source, self.nbytes)
 
@@ -345,6 +347,44 @@ class Buffer(_Closing):
         if letter is not None:
             view = view.cast(letter, self.shape)
         return view.toreadonly() if is_read_only else view
+
+    # --- other processes ---
+
+    def export(self, access=abi.READ, **options):
+        """A Ticket for the bytes of a contiguous array, which others open for `access`.
+        It keeps nothing. Options are those of weir_export_options."""
+        if not self.is_contiguous:
+            raise BufferError("the array is not contiguous")
+        part, ticket = abi.weir_buffer(), Ticket()
+        offset = self._tensor.byte_offset
+        lib.weir_buffer_slice(self._opened(), offset, self.nbytes, part)
+        try:
+            options = abi.sized(abi.weir_export_options, access=access, **options)
+            lib.weir_ipc_export(part, options, ticket)
+        finally:
+            lib.weir_buffer_reset(part)
+        return ticket
+
+    @classmethod
+    def open(cls, device, ticket, dtype="uint8", shape=None, stream=None,
+             access=abi.READ, timeout_ms=0):
+        """What another process has exported: by itself a row of all elements that its
+        bytes are."""
+        code, bits, _, _ = DTYPES[dtype]
+        length, rest = divmod(ticket.bytes, bits // 8)
+        made = cls._empty(device, stream)
+        made.shape = (length,) if shape is None else tuple(shape)
+        made.strides = strides_of(made.shape)
+        if rest or math.prod(made.shape) != length:
+            raise ValueError(f"{ticket.bytes} bytes are no {dtype} of {made.shape}")
+        made._set_tensor(code, bits)
+        options = abi.sized(abi.weir_open_options, access=access, timeout_ms=timeout_ms)
+        lib.weir_ipc_open(device.handle, _handle(stream), ticket, options, made._buffer)
+        return made
+
+    def check(self):
+        """ConnectionError: who exported what was opened has ended."""
+        lib.weir_ipc_check(self._opened())
 
     # --- what other libraries ask for ---
 
@@ -470,4 +510,45 @@ def from_dlpack(source, device, *, stream=None, copy=None, dl_device=None,
         made.is_copied = True
     if lock:
         flags.writeable = False
+    return made
+
+
+def from_cuda_array(source, device, stream=None):
+    """A Buffer with the bytes of `source`, an object with CUDA's array interface, which
+    lives until all uses that were noted are done. `stream` is made ready, where the
+    source tells on which its bytes are made, and becomes the buffer's own."""
+    seen = source.__cuda_array_interface__
+    address, is_read_only = seen["data"]
+    names = {typestr: name for name, (_, _, typestr, _) in DTYPES.items()}
+    name, theirs = names.get(seen["typestr"]), seen.get("stream")
+    if device.is_emulated or seen.get("mask") is not None or name is None:
+        raise BufferError("no such array can be taken here")
+    if theirs == 0:
+        raise ValueError("stream 0 could be any of three")
+    made = Buffer._empty(device, stream)
+    code, bits = DTYPES[name][:2]
+    made.shape, size = tuple(seen["shape"]), bits // 8
+    made.strides, rests = strides_of(made.shape), ()
+    if seen.get("strides"):
+        made.strides, rests = zip(*(divmod(step, size) for step in seen["strides"]))
+    if any(rests):
+        raise BufferError("its strides are no multiples of an element")
+    ends = [(extent - 1) * step * size for extent, step in
+            zip(made.shape, made.strides)]
+    low = sum(end for end in ends if end < 0)
+    high = sum(end for end in ends if end > 0) + size
+    if 0 in made.shape:
+        low = 0
+    made._set_tensor(code, bits, -low)
+    made._is_read_only = is_read_only
+    if 0 in made.shape:
+        return made
+    if theirs is not None:
+        lib.weir_stream_wait(device.handle, _handle(stream), theirs)
+    foreign = abi.sized(
+        abi.weir_foreign, ptr=address + low, bytes=high - low, kind=abi.DEVICE,
+        read_only=is_read_only, ignores_stream=True, context=id(source),
+        deleter=ctypes.cast(_helper.client_let_go, c_void_p))
+    lib.weir_buffer_adopt(device.handle, _handle(stream), foreign, made._buffer)
+    _helper.client_keep(source)
     return made

@@ -16,7 +16,11 @@ NOT_SUPPORTED = 2
 OUT_OF_HOST_MEMORY = 3
 OUT_OF_MEMORY = 4
 LIMIT_REACHED = 5
+NOT_FOUND = 9
+FILE_ERROR = 11
 NOT_OWNED = 12
+PEER_GONE = 13
+PAUSED = 14
 
 READ, WRITE = 1, 2  # weir_access
 DEVICE, MANAGED, PINNED, HOST = range(4)  # weir_memory_kind
@@ -26,6 +30,8 @@ NON_BLOCKING = 0  # weir_stream_kind
 # DLDeviceType
 CPU, CUDA, CUDA_HOST, EXT_DEV, CUDA_MANAGED = 1, 2, 3, 12, 13
 READ_ONLY, IS_COPIED = 1, 2  # flags of a versioned tensor
+
+TICKET_JSON_BYTES = 1026
 
 
 # --- DLPack's structs ------------------------------------------------------------
@@ -80,7 +86,8 @@ class weir_device_options(Structure):
 class weir_device_properties(Structure):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p),
                 ("description", c_char_p), ("emulated", c_bool), ("ordinal", c_int32),
-                ("uuid", c_uint8 * 16), ("memory_bytes", c_size_t), ("lost", c_bool)]
+                ("uuid", c_uint8 * 16), ("memory_bytes", c_size_t), ("lost", c_bool),
+                ("concurrent_managed", c_bool), ("pageable_access", c_bool)]
 
 
 class weir_resource_statistics(Structure):
@@ -139,6 +146,33 @@ class weir_dlpack_import_options(Structure):
                 ("alignment", c_size_t), ("device_type", c_int32)]
 
 
+class weir_ticket(Structure):
+    _fields_ = [("octets", c_uint8 * 256)]
+
+
+class weir_ticket_info(Structure):
+    _fields_ = [("struct_size", c_size_t), ("kind", c_int), ("is_detached", c_bool),
+                ("access", c_int), ("device_uuid", c_uint8 * 16),
+                ("base_bytes", c_uint64), ("offset", c_uint64), ("bytes", c_uint64),
+                ("exporter", c_int32)]
+
+
+class weir_export_options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("access", c_int),
+                ("share_whole_base", c_bool), ("one_time", c_bool),
+                ("detached", c_bool)]
+
+
+class weir_open_options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("access", c_int), ("timeout_ms", c_uint32)]
+
+
+class weir_ipc_statistics(Structure):
+    _fields_ = [(name, c_size_t) for name in (
+        "struct_size", "exports", "importers", "imports", "cached", "cached_bytes")] + [
+            ("maps", c_uint64), ("refused", c_uint64)]
+
+
 DLPACK_STRUCTS = [DLPackVersion, DLDevice, DLDataType, DLTensor, DLManagedTensor,
                   DLManagedTensorVersioned]
 STRUCTS = [struct for name, struct in sorted(globals().items())
@@ -152,7 +186,7 @@ def sized(struct, **fields):
 
 # --- functions -------------------------------------------------------------------
 
-_BUFFER = POINTER(weir_buffer)
+_BUFFER, _TICKET = POINTER(weir_buffer), POINTER(weir_ticket)
 # Those that answer a weir_status, which is looked at.
 _CALLS = {
     "weir_device_open": [c_char_p, POINTER(weir_device_options), c_void_p],
@@ -164,6 +198,8 @@ _CALLS = {
     "weir_stream_create": [c_void_p, c_int, c_void_p],
     "weir_stream_destroy": [c_void_p, c_void_p],
     "weir_stream_sync": [c_void_p, c_void_p],
+    "weir_stream_wait": [c_void_p, c_void_p, c_void_p],
+    "weir_copy": [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t],
     "weir_copy_sync": [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t],
     "weir_fill": [c_void_p, c_void_p, c_void_p, c_uint8, c_size_t],
     "weir_buffer_allocate": [c_void_p, c_void_p, c_size_t, c_size_t, _BUFFER],
@@ -171,6 +207,7 @@ _CALLS = {
     "weir_buffer_view": [c_void_p, c_size_t, c_void_p, _BUFFER],
     "weir_buffer_share": [_BUFFER, _BUFFER],
     "weir_buffer_copy": [_BUFFER, c_void_p, c_void_p, _BUFFER],
+    "weir_buffer_use": [_BUFFER, c_void_p, c_int],
     "weir_buffer_set_stream": [_BUFFER, c_void_p],
     "weir_buffer_wait": [_BUFFER, c_void_p, c_int],
     "weir_buffer_wait_sync": [_BUFFER, c_int],
@@ -181,6 +218,17 @@ _CALLS = {
                            POINTER(weir_dlpack_import_options), _BUFFER,
                            POINTER(weir_tensor)],
     "weir_dlpack_device": [_BUFFER, POINTER(weir_dlpack_place)],
+    "weir_buffer_slice": [_BUFFER, c_size_t, c_size_t, _BUFFER],
+    "weir_ticket_get_info": [_TICKET, POINTER(weir_ticket_info)],
+    "weir_ticket_to_json": [_TICKET, c_char_p, c_size_t, POINTER(c_size_t)],
+    "weir_ticket_from_json": [c_char_p, c_size_t, _TICKET],
+    "weir_ipc_export": [_BUFFER, POINTER(weir_export_options), _TICKET],
+    "weir_ipc_revoke": [_TICKET],
+    "weir_ipc_open": [c_void_p, c_void_p, _TICKET, POINTER(weir_open_options), _BUFFER],
+    "weir_ipc_close": [_BUFFER, c_void_p],
+    "weir_ipc_check": [_BUFFER],
+    "weir_ipc_get_statistics": [POINTER(weir_ipc_statistics)],
+    "weir_ipc_trim_sync": [],
     "weir_set_current_resource": [c_void_p, c_void_p, c_void_p],
 }
 # The others: what they answer, and their arguments.
@@ -249,7 +297,7 @@ def source():
     """The text of OUT.c, which takes DLPack's own header where CLIENT_DLPACK is set."""
     lines = ["#include <stddef.h>", "#include \"weir/buffer.h\"",
              "#include \"weir/dlpack.h\"", "#include \"weir/emulated.h\"",
-             "#include \"weir/resource.h\""]
+             "#include \"weir/ipc.h\"", "#include \"weir/resource.h\""]
     for struct in STRUCTS:
         lines += asserts_of(struct)
     lines += ["#ifdef CLIENT_DLPACK", "#include <dlpack/dlpack.h>"]

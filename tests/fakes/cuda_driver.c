@@ -55,6 +55,29 @@ CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
     return fakes_end_driver(error);
 }
 
+CUresult cuDeviceGetAttribute(int *out, CUdevice_attribute attribute, CUdevice device)
+{
+    const fakes_machine *machine = &fakes_the_machine;
+    int error = fakes_begin(FAKES_cuDeviceGetAttribute);
+    if (error == CUDA_SUCCESS)
+        error = device_check(device);
+    if (error != CUDA_SUCCESS)
+        return fakes_end_driver(error);
+    switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+        *out = !machine->no_mapping;
+        break;
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+        *out = !machine->no_descriptors;
+        break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+        *out = !machine->no_rdma;
+        break;
+    default: fakes_not_provided("cuDeviceGetAttribute of this attribute");
+    }
+    return fakes_end_driver(CUDA_SUCCESS);
+}
+
 /* ---- contexts ---- */
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
@@ -196,6 +219,11 @@ static const struct {
     X(cuDevicePrimaryCtxRetain), X(cuDevicePrimaryCtxRelease), X(cuCtxPushCurrent),
     X(cuCtxPopCurrent), X(cuCtxGetCurrent), X(cuCtxSetCurrent),
     X(cuDeviceCanAccessPeer), X(cuCtxEnablePeerAccess),
+    X(cuDeviceGetAttribute), X(cuPointerGetAttributes), X(cuMemGetAddressRange),
+    X(cuMemGetAllocationGranularity), X(cuMemCreate), X(cuMemRelease),
+    X(cuMemAddressReserve), X(cuMemAddressFree), X(cuMemMap), X(cuMemUnmap),
+    X(cuMemSetAccess), X(cuMemExportToShareableHandle),
+    X(cuMemImportFromShareableHandle), X(cuMemGetAllocationPropertiesFromHandle),
 #if CUDA_VERSION >= 12050
     { "cuCtxRecordEvent", (entry *)cuCtxRecordEvent, 12050 },
 #endif

@@ -112,6 +112,7 @@ static int attribute_of(enum cudaDeviceAttr attribute, int *out)
         *out = !fakes_the_machine.no_pools && !fakes_the_machine.no_host_pools;
         break;
 #endif
+    case cudaDevAttrIpcEventSupport: *out = !fakes_the_machine.no_ipc; break;
     case cudaDevAttrComputeCapabilityMajor: *out = 9; break;
     case cudaDevAttrComputeCapabilityMinor: *out = 0; break;
     default: fakes_not_provided("cudaDeviceGetAttribute of this attribute");

@@ -14,8 +14,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     if (error == cudaSuccess) {
         *out = NULL;
         if (bytes > 0)
-            error = fakes_error_of(context, context->ops->malloc(context->device, bytes,
-                                                                 out));
+            error = fakes_block_malloc(context, bytes, out);
         if (*out != NULL)
             atomic_fetch_add(&fakes_count.device_blocks, 1);
     }
@@ -28,8 +27,11 @@ cudaError_t cudaFree(void *ptr)
     int error = fakes_begin_in(FAKES_cudaFree, &context);
     if (error == cudaSuccess)
         error = fakes_refuse_unsafe();
+    if (error == cudaSuccess && fakes_pool_has_block(context, ptr))
+        return fakes_end(fakes_gave_back(&fakes_count.pool_blocks,
+                                         fakes_pool_free(context, NULL, ptr)));
     if (error == cudaSuccess && ptr != NULL)
-        error = fakes_error_of(context, context->ops->free(context->device, ptr));
+        error = fakes_block_free(context, ptr);
     if (ptr != NULL)
         error = fakes_gave_back(&fakes_count.device_blocks, error);
     return fakes_end(error);
@@ -128,19 +130,54 @@ cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned flags)
     return fakes_end(error);
 }
 
-/* Advice changes no contents: only its arguments matter. */
+/* Neither advice nor a prefetch changes contents. */
+static int judge_place(const void *ptr, size_t bytes, bool on_host, int device)
+{
+    if (ptr == NULL || bytes == 0)
+        return cudaErrorInvalidValue;
+    if (!on_host && (device < 0 || device >= fakes_device_count()))
+        return cudaErrorInvalidDevice;
+    return fakes_the_machine.no_managed ? cudaErrorNotSupported : cudaSuccess;
+}
+
+static weir_status prefer(const fakes_context *context, const void *ptr, size_t bytes,
+                          weir__place place)
+{
+    return context->ops->prefer(context->device, (void *)(uintptr_t)ptr, bytes, place);
+}
+
 static cudaError_t advise(const void *ptr, size_t bytes, enum cudaMemoryAdvise advice,
                           bool on_host, int device)
 {
     fakes_context *context;
     int error = fakes_begin_in(FAKES_cudaMemAdvise, &context);
-    if (error == cudaSuccess &&
-        (ptr == NULL || bytes == 0 || advice < cudaMemAdviseSetReadMostly ||
-         advice > cudaMemAdviseUnsetAccessedBy))
+    if (error == cudaSuccess)
+        error = judge_place(ptr, bytes, on_host, device);
+    if (error == cudaSuccess && (advice < cudaMemAdviseSetReadMostly ||
+                                 advice > cudaMemAdviseUnsetAccessedBy))
         error = cudaErrorInvalidValue;
-    if (error == cudaSuccess && !on_host &&
-        (device < 0 || device >= fakes_device_count()))
-        error = cudaErrorInvalidDevice;
+    if (error == cudaSuccess && advice == cudaMemAdviseSetPreferredLocation)
+        error = fakes_error_of(context, prefer(context, ptr, bytes,
+                                               on_host ? WEIR__PLACE_HOST
+                                                       : WEIR__PLACE_DEVICE));
+    if (error == cudaSuccess && advice == cudaMemAdviseUnsetPreferredLocation)
+        error = fakes_error_of(context, prefer(context, ptr, bytes, WEIR__PLACE_ANY));
+    return fakes_end(error);
+}
+
+static cudaError_t prefetch(const void *ptr, size_t bytes, bool on_host, int device,
+                            cudaStream_t stream)
+{
+    fakes_context *context;
+    int error = fakes_begin_in(FAKES_cudaMemPrefetchAsync, &context);
+    if (error == cudaSuccess)
+        error = judge_place(ptr, bytes, on_host, device);
+    if (error == cudaSuccess)
+        error = fakes_error_of(context, context->ops->prefetch(
+                                            context->device, fakes_stream(stream),
+                                            (void *)(uintptr_t)ptr, bytes,
+                                            on_host ? WEIR__PLACE_HOST
+                                                    : WEIR__PLACE_DEVICE));
     return fakes_end(error);
 }
 
@@ -151,11 +188,25 @@ cudaError_t cudaMemAdvise(const void *ptr, size_t bytes, enum cudaMemoryAdvise a
     bool on_host = location.type != cudaMemLocationTypeDevice;
     return advise(ptr, bytes, advice, on_host, location.id);
 }
+
+cudaError_t cudaMemPrefetchAsync(const void *ptr, size_t bytes,
+                                 struct cudaMemLocation location, unsigned flags,
+                                 cudaStream_t stream)
+{
+    bool on_host = location.type != cudaMemLocationTypeDevice;
+    return prefetch(ptr, flags == 0 ? bytes : 0, on_host, location.id, stream);
+}
 #else
 cudaError_t cudaMemAdvise(const void *ptr, size_t bytes, enum cudaMemoryAdvise advice,
                           int device)
 {
     return advise(ptr, bytes, advice, device == cudaCpuDeviceId, device);
+}
+
+cudaError_t cudaMemPrefetchAsync(const void *ptr, size_t bytes, int device,
+                                 cudaStream_t stream)
+{
+    return prefetch(ptr, bytes, device == cudaCpuDeviceId, device, stream);
 }
 #endif
 

@@ -99,7 +99,9 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool)
 {
     fakes_context *context;
     int error = begin_unsafe(FAKES_cudaMemPoolDestroy, &context);
-    if (error == cudaSuccess)
+    if (error == cudaSuccess && fakes_pool_is_imported(context, pool))
+        error = fakes_pool_end(context, pool);
+    else if (error == cudaSuccess)
         error = fakes_error_of(context,
                                context->ops->mempool_destroy(context->device, pool));
     if (error == cudaSuccess && context->pool == pool)
@@ -298,7 +300,7 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool,
         else
             error = check_device(context, who[i].location.id);
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess && !fakes_pool_grant(context, pool)) {
         weir__mutex_lock(&context->device->lock);
         weir__mempool *found = pool_of(context, pool);
         error = found != NULL ? cudaSuccess : cudaErrorInvalidValue;
@@ -384,7 +386,9 @@ cudaError_t cudaFreeAsync(void *ptr, cudaStream_t stream)
     int error = fakes_begin_in(FAKES_cudaFreeAsync, &context);
     if (error == cudaSuccess && ptr == NULL)
         return fakes_end(cudaErrorInvalidValue);
-    if (error == cudaSuccess)
+    if (error == cudaSuccess && fakes_pool_has_block(context, ptr))
+        error = fakes_pool_free(context, stream, ptr);
+    else if (error == cudaSuccess)
         error = fakes_error_of(context,
                                context->ops->mempool_free(context->device,
                                                           fakes_stream(stream), ptr));

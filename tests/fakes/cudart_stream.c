@@ -126,14 +126,19 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 static int event_make(fakes_context *context, cudaEvent_t *out, unsigned flags)
 {
-    if (out == NULL || flags > 7)
+    bool is_shared = (flags & cudaEventInterprocess) != 0;
+    bool is_timed = (flags & cudaEventDisableTiming) == 0;
+    if (out == NULL || flags > 7 || (is_shared && is_timed))
         return cudaErrorInvalidValue;
-    weir_status status = context->ops->event_create(context->device, out);
-    if (status != WEIR_OK)
-        return fakes_error_of(context, status);
+    int error = is_shared ? fakes_event_make(context, out)
+                          : fakes_error_of(context,
+                                           context->ops->event_create(context->device,
+                                                                      out));
+    if (error != cudaSuccess)
+        return error;
     atomic_fetch_add(&fakes_count.events, 1);
     atomic_fetch_or(&fakes_count.event_flags, flags);
-    if ((flags & cudaEventDisableTiming) == 0)
+    if (is_timed)
         atomic_fetch_add(&fakes_count.timed_events, 1);
     return cudaSuccess;
 }
@@ -163,6 +168,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     if (error == cudaSuccess)
         error = fakes_error_of(context, context->ops->event_destroy(context->device,
                                                                     event));
+    if (error == cudaSuccess)
+        fakes_event_forget(event);
     return fakes_end(fakes_gave_back(&fakes_count.events, error));
 }
 

@@ -13,6 +13,11 @@ static int copy_put(fakes_context *context, cudaStream_t stream, void *dst,
         return cudaErrorInvalidMemcpyDirection;
     if (bytes == 0)
         return cudaSuccess;
+    int error = fakes_check_access(context, dst, bytes);
+    if (error == cudaSuccess)
+        error = fakes_check_access(context, src, bytes);
+    if (error != cudaSuccess)
+        return error;
     return fakes_error_of(context,
                           context->ops->copy(context->device, fakes_stream(stream), dst,
                                              src, bytes));
@@ -23,6 +28,9 @@ static int fill_put(fakes_context *context, cudaStream_t stream, void *ptr, int 
 {
     if (bytes == 0)
         return cudaSuccess;
+    int error = fakes_check_access(context, ptr, bytes);
+    if (error != cudaSuccess)
+        return error;
     return fakes_error_of(context,
                           context->ops->fill(context->device, fakes_stream(stream), ptr,
                                              (uint8_t)value, bytes));

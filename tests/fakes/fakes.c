@@ -259,6 +259,7 @@ void fakes_forget(void)
     atomic_store(&fakes_count.set_devices, 0);
     atomic_store(&fakes_count.implicit, 0);
     atomic_store(&fakes_count.spoilt, 0);
+    atomic_store(&fakes_count.rdma_objects, 0);
 }
 
 fakes_state fakes_look(void)
@@ -269,9 +270,9 @@ fakes_state fakes_look(void)
         .is_relaxed = fakes_capture_mode != cudaStreamCaptureModeGlobal,
 #define X(name) .name = atomic_load(&fakes_count.name),
         X(device_blocks) X(pool_blocks) X(pinned_blocks) X(registered_blocks)
-        X(streams) X(events) X(pools) X(graphs) X(refused) X(timed_events)
-        X(event_flags) X(stream_flags)
-        X(set_devices) X(implicit) X(spoilt)
+        X(streams) X(events) X(pools) X(graphs) X(objects) X(mappings) X(addresses)
+        X(opened) X(refused) X(timed_events) X(event_flags) X(stream_flags)
+        X(set_devices) X(implicit) X(spoilt) X(rdma_objects)
 #undef X
     };
     for (int ordinal = 0; ordinal < FAKES_DEVICES; ordinal++)
@@ -294,6 +295,10 @@ void fakes_reset(void)
     atomic_store(&fakes_count.events, 0);
     atomic_store(&fakes_count.pools, 0);
     atomic_store(&fakes_count.graphs, 0);
+    atomic_store(&fakes_count.objects, 0);
+    atomic_store(&fakes_count.mappings, 0);
+    atomic_store(&fakes_count.addresses, 0);
+    atomic_store(&fakes_count.opened, 0);
     atomic_store(&fakes_count.refused, 0);
     fakes_forget();
 }

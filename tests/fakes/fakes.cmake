@@ -9,8 +9,9 @@ find_file(WEIR_CUDA_HEADER cuda_runtime_api.h PATHS ${cuda_include_dirs}
 get_filename_component(cuda_headers ${WEIR_CUDA_HEADER} DIRECTORY)
 
 set(fakes_sources
-    cuda_driver.c cudart_device.c cudart_graph.c cudart_memory.c cudart_pool.c
-    cudart_stream.c cudart_work.c fakes.c fakes_capture.c fakes_context.c)
+    cuda_driver.c cuda_mapping.c cudart_device.c cudart_graph.c cudart_ipc.c
+    cudart_memory.c cudart_pool.c cudart_pool_ipc.c cudart_stream.c cudart_work.c
+    fakes.c fakes_capture.c fakes_context.c)
 list(TRANSFORM fakes_sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/fakes/)
 set(fakes_maker ${CMAKE_CURRENT_SOURCE_DIR}/fakes/make_fakes.py)
 set(fakes_made ${CMAKE_CURRENT_BINARY_DIR}/fakes)
@@ -31,7 +32,8 @@ function(weir_fakes target kind)
     target_include_directories(${target} SYSTEM PRIVATE ${cuda_include_dirs})
 endfunction()
 
-weir_fakes(weir_fakes STATIC fakes/primitives.c)
+weir_fakes(weir_fakes STATIC fakes/primitives.c fakes/primitives_range.c
+           fakes/shared.c)
 target_link_libraries(weir_fakes PUBLIC weir_test PkgConfig::CMOCKA)
 # Tests that call the runtime themselves, as a program would.
 target_include_directories(weir_fakes SYSTEM PUBLIC ${cuda_include_dirs})

@@ -34,6 +34,15 @@ typedef struct fakes_machine {
     bool no_registered;   /* or has registered memory at the host's address */
     bool no_host_pools;   /* pools are of the devices' own memory only, */
     bool no_handles;      /* and none can be shared */
+    bool no_mapping;      /* no memory is mapped by the program, */
+    bool no_descriptors;  /* or has file descriptors that stand for it, */
+    bool no_rdma;         /* or is reached by other devices on the bus */
+    bool no_ipc;          /* no handles of memory or events for other processes */
+    bool packs_blocks;    /* cudaMalloc's blocks lie beside each other, whatever size */
+    bool opens_own;       /* handles of memory can be opened where they were made */
+    bool imports_elsewhere; /* what is imported is of the next device */
+    bool closes_pools;    /* who imports a pool may not reach it yet */
+    size_t granule;       /* in which mapped memory is best made; 0: 2 MiB */
 } fakes_machine;
 
 /* Null: everything. */
@@ -78,6 +87,10 @@ typedef struct fakes_state {
     int64_t events;
     int64_t pools;
     int64_t graphs;         /* with their instances */
+    int64_t objects;        /* handles of cuMemCreate's and imported ones, */
+    int64_t mappings;       /* where they are mapped, */
+    int64_t addresses;      /* and ranges that are reserved */
+    int64_t opened;         /* of cudaIpcOpenMemHandle, not closed */
     uint64_t refused;       /* of all these, what was not taken back when it was due */
     /* since the last fakes_forget */
     uint64_t timed_events;  /* events made with timing */
@@ -86,6 +99,7 @@ typedef struct fakes_state {
     uint64_t set_devices;   /* calls of cudaSetDevice */
     uint64_t implicit;      /* contexts that a runtime call without one has made */
     uint64_t spoilt;        /* captures that an unsafe call has spoilt */
+    uint64_t rdma_objects;  /* made for other devices on the bus as well */
 } fakes_state;
 
 fakes_state fakes_look(void);

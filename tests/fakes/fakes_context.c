@@ -129,6 +129,9 @@ int fakes_release(int ordinal)
     if (device != NULL) {
         fakes_forget_graphs(context);
         fakes_forget_captures(device);
+        fakes_forget_objects(context);
+        fakes_forget_blocks(context);
+        fakes_forget_pools(context);
         context->ops->close(device);
         fakes_forget_jobs(context);
     }

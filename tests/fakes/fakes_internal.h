@@ -30,7 +30,8 @@
     X(cudaDeviceGetAttribute) X(cudaSetDevice) X(cudaGetDevice)                  \
     X(cudaDeviceSynchronize) X(cudaMemGetInfo) X(cudaMalloc) X(cudaFree)         \
     X(cudaHostAlloc) X(cudaFreeHost) X(cudaHostRegister) X(cudaHostUnregister)   \
-    X(cudaMallocManaged) X(cudaMemAdvise) X(cudaPointerGetAttributes)            \
+    X(cudaMallocManaged) X(cudaMemAdvise) X(cudaMemPrefetchAsync)                \
+    X(cudaPointerGetAttributes)                                                  \
     X(cudaMemcpy) X(cudaMemset) X(cudaMemcpyAsync) X(cudaMemsetAsync)            \
     X(cudaStreamCreate) X(cudaStreamCreateWithFlags) X(cudaStreamDestroy)        \
     X(cudaStreamGetId) X(cudaStreamGetFlags) X(cudaStreamSynchronize)            \
@@ -44,7 +45,16 @@
     X(cudaMemPoolGetAttribute) X(cudaMemPoolSetAccess) X(cudaMemPoolTrimTo)      \
     X(cudaDeviceGetDefaultMemPool) X(cudaMemGetDefaultMemPool)                   \
     X(cudaDeviceGetMemPool) X(cudaDeviceSetMemPool) X(cudaMallocAsync)           \
-    X(cudaMallocFromPoolAsync) X(cudaFreeAsync)                                  \
+    X(cudaMallocFromPoolAsync) X(cudaFreeAsync) X(cudaMemPoolGetAccess)          \
+    X(cudaMemPoolExportToShareableHandle) X(cudaMemPoolExportPointer)            \
+    X(cudaMemPoolImportFromShareableHandle) X(cudaMemPoolImportPointer)          \
+    X(cuDeviceGetAttribute) X(cuPointerGetAttributes) X(cuMemGetAddressRange)    \
+    X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease)              \
+    X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap)         \
+    X(cuMemSetAccess) X(cuMemExportToShareableHandle)                            \
+    X(cuMemImportFromShareableHandle) X(cuMemGetAllocationPropertiesFromHandle)  \
+    X(cudaIpcGetMemHandle) X(cudaIpcOpenMemHandle) X(cudaIpcCloseMemHandle)      \
+    X(cudaIpcGetEventHandle) X(cudaIpcOpenEventHandle)                           \
     X(cuCtxPopCurrent) X(cudaThreadExchangeStreamCaptureMode)                    \
     X(cudaGetErrorName) X(cudaGetErrorString) X(cudaGetLastError)                \
     X(cudaPeekAtLastError)
@@ -114,9 +124,10 @@ static inline weir_stream fakes_stream(cudaStream_t stream)
 /* What is out, and what has been seen; atomic, added to where it happens. */
 typedef struct fakes_counts {
     atomic_int_least64_t device_blocks, pinned_blocks,
-        registered_blocks, pool_blocks, streams, events, pools, graphs;
+        registered_blocks, pool_blocks, streams, events, pools, graphs, objects,
+        mappings, addresses, opened;
     atomic_uint_least64_t refused, timed_events, event_flags, stream_flags, set_devices,
-        implicit, spoilt;
+        implicit, spoilt, rdma_objects;
 } fakes_counts;
 extern fakes_counts fakes_count;
 /* One of what `out` counts was given back, with that answer; which it returns. */
@@ -135,6 +146,49 @@ bool fakes_is_capturing(fakes_context *context, cudaStream_t stream);
 
 /* The device ends. */
 void fakes_forget_captures(const weir__emulated *device);
+
+/* ---- mapped memory: cuda_mapping.c ---- */
+
+/* In which memory is mapped, and has handles. */
+#define FAKES_GRANULE ((size_t)2 << 20)
+/* Whether the device may reach all of the bytes, as far as they are in mapped memory:
+ * cudaSuccess or an error. */
+int fakes_check_access(const fakes_context *context, const void *ptr, size_t bytes);
+/* The context ends, and with it what is mapped there. */
+void fakes_forget_objects(const fakes_context *context);
+
+/* ---- memory and events with handles: cudart_ipc.c ---- */
+
+/* cudaMalloc's and cudaFree's: of whole granules it has a handle. */
+int fakes_block_malloc(fakes_context *context, size_t bytes, void **out);
+int fakes_block_free(fakes_context *context, void *ptr);
+/* An event with a handle; and it is destroyed, whether or not it has one. */
+int fakes_event_make(fakes_context *context, cudaEvent_t *out);
+void fakes_event_forget(cudaEvent_t event);
+/* The context ends. */
+void fakes_forget_blocks(const fakes_context *context);
+
+/* ---- pools with handles: cudart_pool_ipc.c ---- */
+
+/* A block of a pool, of any device's or imported. */
+typedef struct fakes_pooled {
+    uintptr_t base;
+    size_t bytes;
+    uintptr_t pool;
+    uint32_t handle_types;
+    int ordinal;
+} fakes_pooled;
+bool fakes_pool_find(uintptr_t address, fakes_pooled *out);
+
+/* Imported ones, and their blocks. */
+bool fakes_pool_is_imported(const fakes_context *context, cudaMemPool_t pool);
+bool fakes_pool_has_block(const fakes_context *context, const void *ptr);
+int fakes_pool_free(fakes_context *context, cudaStream_t stream, void *ptr);
+/* The device may reach it. False: it is none that was imported. */
+bool fakes_pool_grant(const fakes_context *context, cudaMemPool_t pool);
+int fakes_pool_end(const fakes_context *context, cudaMemPool_t pool);
+/* The context ends. */
+void fakes_forget_pools(const fakes_context *context);
 
 /* ---- graphs: cudart_graph.c ---- */
 

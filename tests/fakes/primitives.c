@@ -2,6 +2,7 @@
 #include "fakes/primitives.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "device/module.h"
 
@@ -38,6 +39,11 @@ static weir_status act_managed_malloc(scene *it)
     if (status != WEIR_OK)
         it->ptr = NULL;
     return status;
+}
+
+static void prepare_managed(scene *it)
+{
+    must_ok(act_managed_malloc(it));
 }
 
 static weir_status act_pinned_malloc(scene *it)
@@ -330,6 +336,171 @@ static weir_status act_mempool_get_state(scene *it)
     return weir__mempool_get_state(it->device, it->pool, &state);
 }
 
+/* ---- memory for other processes, which this one opens, too ---- */
+
+static weir_status act_malloc_fd(scene *it)
+{
+    return weir__shared_malloc(it->device, WEIR_SHARE_FD, BYTES, &it->ptr);
+}
+
+static weir_status act_malloc_legacy(scene *it)
+{
+    return weir__shared_malloc(it->device, WEIR_SHARE_LEGACY, BYTES, &it->ptr);
+}
+
+static weir_status act_shared_free(scene *it)
+{
+    weir_status status = weir__shared_free(it->device, it->ptr);
+    if (status == WEIR_OK)
+        it->ptr = NULL;
+    return status;
+}
+
+static weir_status act_shared_find(scene *it)
+{
+    void *base;
+    weir__shared found;
+    return weir__shared_find(it->device, it->ptr, BYTES, &base, &found);
+}
+
+static weir_status act_shared_export(scene *it)
+{
+    return weir__shared_export(it->device, it->ptr, &it->shared);
+}
+
+static weir_status act_shared_open(scene *it)
+{
+    return weir__shared_open(it->device, &it->shared, &it->opened);
+}
+
+static weir_status act_shared_close(scene *it)
+{
+    weir_status status = weir__shared_close(it->device, it->opened);
+    if (status == WEIR_OK)
+        it->opened = NULL;
+    return status;
+}
+
+static void prepare_fd(scene *it)
+{
+    it->shared.fd = -1;
+    must_ok(act_malloc_fd(it));
+}
+
+/* As no driver lets a process do. */
+static void prepare_legacy(scene *it)
+{
+    static const fakes_machine opens_own = { .opens_own = true };
+    fakes_set_machine(&opens_own);
+    it->shared.fd = -1;
+    must_ok(act_malloc_legacy(it));
+}
+
+static void prepare_fd_export(scene *it)
+{
+    prepare_fd(it);
+    must_ok(act_shared_export(it));
+}
+
+static void prepare_legacy_export(scene *it)
+{
+    prepare_legacy(it);
+    must_ok(act_shared_export(it));
+}
+
+static void prepare_fd_open(scene *it)
+{
+    prepare_fd_export(it);
+    must_ok(act_shared_open(it));
+}
+
+static void prepare_legacy_open(scene *it)
+{
+    prepare_legacy_export(it);
+    must_ok(act_shared_open(it));
+}
+
+static void end_shared(scene *it)
+{
+    if (it->opened != NULL)
+        must_ok(act_shared_close(it));
+    if (it->ptr != NULL)
+        must_ok(act_shared_free(it));
+    if (it->shared.fd > 0)
+        must_equal(close(it->shared.fd), 0);
+    it->shared.fd = -1;
+    fakes_set_machine(NULL);
+}
+
+static void prepare_pooled(scene *it)
+{
+    weir_async_options options = pool_options(WEIR_ASYNC_DEVICE);
+    options.handle_types = WEIR_ASYNC_HANDLE_POSIX_FD;
+    it->shared.fd = -1;
+    must_ok(weir__mempool_create(it->device, &options, &it->pool));
+    must_ok(act_mempool_malloc(it));
+}
+
+static void prepare_pooled_export(scene *it)
+{
+    prepare_pooled(it);
+    must_ok(act_shared_export(it));
+}
+
+/* It can be closed. */
+static void prepare_pooled_open(scene *it)
+{
+    prepare_pooled_export(it);
+    must_ok(act_shared_open(it));
+    must_ok(weir__mempool_free(it->device, it->stream, it->opened));
+    must_ok(act_stream_sync(it));
+}
+
+static void close_pooled(scene *it)
+{
+    if (it->opened != NULL)
+        must_ok(act_shared_close(it));
+    if (it->shared.fd > 0)
+        must_equal(close(it->shared.fd), 0);
+    it->shared.fd = -1;
+    end_mempool(it);
+}
+
+static void end_pooled(scene *it)
+{
+    if (it->opened != NULL)
+        must_ok(weir__mempool_free(it->device, it->stream, it->opened));
+    must_ok(act_stream_sync(it));
+    close_pooled(it);
+}
+
+static weir_status act_shared_event_create(scene *it)
+{
+    return weir__shared_event_create(it->device, &it->event, &it->shared_event);
+}
+
+static weir_status act_shared_event_open(scene *it)
+{
+    return weir__shared_event_open(it->device, &it->shared_event, &it->opened_event);
+}
+
+static void prepare_shared_event(scene *it)
+{
+    static const fakes_machine opens_own = { .opens_own = true };
+    fakes_set_machine(&opens_own);
+    must_ok(act_shared_event_create(it));
+}
+
+static void end_shared_event(scene *it)
+{
+    if (it->opened_event != NULL)
+        must_ok(weir__event_destroy(it->device, it->opened_event));
+    if (it->event != NULL)
+        must_ok(weir__event_destroy(it->device, it->event));
+    it->opened_event = it->event = NULL;
+    fakes_set_machine(NULL);
+}
+
 #define NO_MEMORY WEIR_OUT_OF_MEMORY
 #define AN_ERROR  WEIR_DEVICE_ERROR
 
@@ -337,6 +508,8 @@ const primitive primitives[PRIMITIVES] = {
     { "malloc", NO_MEMORY, NULL, act_malloc, free_ptr },
     { "free", NO_MEMORY, prepare_ptr, act_free, free_ptr },
     { "managed_malloc", NO_MEMORY, NULL, act_managed_malloc, free_ptr },
+    { "prefetch", NO_MEMORY, prepare_managed, act_prefetch, free_ptr },
+    { "prefer", NO_MEMORY, prepare_managed, act_prefer, free_ptr },
     { "pinned_malloc", NO_MEMORY, NULL, act_pinned_malloc, free_pinned },
     { "pinned_free", NO_MEMORY, prepare_pinned, act_pinned_free, free_pinned },
     { "host_register", NO_MEMORY, NULL, act_host_register, unregister_if_done },
@@ -368,6 +541,36 @@ const primitive primitives[PRIMITIVES] = {
     { "mempool_trim", NO_MEMORY, prepare_mempool, act_mempool_trim, end_mempool },
     { "mempool_get_state", NO_MEMORY, prepare_mempool, act_mempool_get_state,
       end_mempool },
+    { "shared_malloc", NO_MEMORY, NULL, act_malloc_fd, end_shared },
+    { "shared_malloc of the legacy kind", NO_MEMORY, NULL, act_malloc_legacy,
+      end_shared },
+    { "shared_free", NO_MEMORY, prepare_fd, act_shared_free, end_shared },
+    { "shared_find", NO_MEMORY, prepare_legacy, act_shared_find, end_shared },
+    { "shared_export", NO_MEMORY, prepare_fd, act_shared_export, end_shared },
+    { "shared_export of the legacy kind", NO_MEMORY, prepare_legacy, act_shared_export,
+      end_shared },
+    { "shared_open", NO_MEMORY, prepare_fd_export, act_shared_open, end_shared },
+    { "shared_open of the legacy kind", NO_MEMORY, prepare_legacy_export,
+      act_shared_open, end_shared },
+    { "shared_close", NO_MEMORY, prepare_fd_open, act_shared_close, end_shared },
+    { "shared_close of the legacy kind", NO_MEMORY, prepare_legacy_open,
+      act_shared_close, end_shared },
+    { "shared_find of a pool", NO_MEMORY, prepare_pooled, act_shared_find,
+      close_pooled },
+    { "shared_export of a pool", NO_MEMORY, prepare_pooled, act_shared_export,
+      close_pooled },
+    { "shared_open of a pool", NO_MEMORY, prepare_pooled_export, act_shared_open,
+      end_pooled },
+    { "shared_close of a pool", NO_MEMORY, prepare_pooled_open, act_shared_close,
+      close_pooled },
+    { "shared_event_create", AN_ERROR, NULL, act_shared_event_create,
+      end_shared_event },
+    { "shared_event_open", NO_MEMORY, prepare_shared_event, act_shared_event_open,
+      end_shared_event },
+    { "range_reserve", NO_MEMORY, NULL, act_range_reserve, end_range },
+    { "range_release", NO_MEMORY, prepare_range, act_range_release, end_range },
+    { "range_map", NO_MEMORY, prepare_range, act_range_map, end_range },
+    { "range_unmap", NO_MEMORY, prepare_piece, act_range_unmap, end_range },
 #if CUDA_VERSION >= 12050
     { "event_record_all", AN_ERROR, prepare_event, act_event_record_all, end_event },
 #endif

@@ -22,6 +22,11 @@ typedef struct scene {
     weir_mempool pool;
     void *ptr;
     void *host;
+    void *opened;
+    void *range;
+    weir__shared shared; /* how to open ptr, */
+    weir__shared_event shared_event; /* and event */
+    weir_event opened_event;
     bool is_done; /* the primitive has succeeded */
 } scene;
 
@@ -36,11 +41,23 @@ typedef struct primitive {
 /* The last may not be called while any stream is captured: device_sync, and since CUDA
  * 12.5 event_record_all. */
 #if CUDA_VERSION >= 12050
-enum { PRIMITIVES = 34, SAFE_PRIMITIVES = 32 };
+enum { PRIMITIVES = 56, SAFE_PRIMITIVES = 54 };
 #else
-enum { PRIMITIVES = 33, SAFE_PRIMITIVES = 32 };
+enum { PRIMITIVES = 55, SAFE_PRIMITIVES = 54 };
 #endif
 extern const primitive primitives[PRIMITIVES];
+
+/* ---- primitives_range.c: what there is of ranges in a scene ---- */
+
+void prepare_range(scene *it);
+void prepare_piece(scene *it);
+weir_status act_range_reserve(scene *it);
+weir_status act_range_release(scene *it);
+weir_status act_range_map(scene *it);
+weir_status act_range_unmap(scene *it);
+void end_range(scene *it);
+weir_status act_prefetch(scene *it); /* of ptr */
+weir_status act_prefer(scene *it);
 
 /* A device of the stand-in's, stepped, without a ledger; close_emulated closes it. */
 weir_device *cuda_open(int ordinal);

@@ -34,6 +34,11 @@ bool support_is_gpu(void)
     return true;
 }
 
+void support_keep_memory(void)
+{
+    /* the driver does so anyhow */
+}
+
 bool support_is_cuda(void)
 {
     return true;

@@ -1,0 +1,187 @@
+/* checking_held.c - the quarantine of the resource `checking`: blocks that came back
+ * and do not go upstream yet.
+ *
+ * Each has the points behind which it came back, and leaves by age once they are too
+ * many bytes. Where the points are done by then, the watcher looks at it, and it goes
+ * upstream behind that look; the watcher never waits for work of the program's, which
+ * would put memory that is done behind work that is not. */
+#include <string.h>
+
+#include "checking_parts.h"
+#include "internal.h"
+
+static weir__mark mark_of(weir_point point)
+{
+    return (weir__mark){ .clock = point.clock, .number = point.mark };
+}
+
+/* ---- out of it ---- */
+
+void weir__checking_give(weir__checking *self, weir__checked *block)
+{
+    unsigned char *below = block->below;
+    weir__note_guard(self->device, below, block->below_bytes, below, 0);
+    (void)weir_deallocate_after(self->upstream, below, block->below_bytes,
+                                block->record.alignment, block->behind,
+                                block->behind_count);
+    weir__checked_let_go(self, block);
+}
+
+static bool is_behind_done_work(weir__checking *self, const weir__checked *block)
+{
+    for (size_t i = 0; i < block->behind_count; i++) {
+        if (!weir__order_is_done(self->device->order, 0, mark_of(block->behind[i])))
+            return false;
+    }
+    return true;
+}
+
+static bool wait_sync(weir__checking *self, const weir__checked *block)
+{
+    for (size_t i = 0; i < block->behind_count; i++) {
+        if (weir__order_sync(self->device->order, mark_of(block->behind[i])) != WEIR_OK)
+            return false;
+    }
+    return true;
+}
+
+/* What one look sees of a block that leaves; how many parts that is. */
+static size_t choose_parts(const weir__checking *self, const weir__checked *block,
+                           weir__look_part out[WEIR__LOOK_PARTS])
+{
+    size_t all = weir__checked_region_bytes(self, block);
+    size_t each = block->is_poisoned ? self->options.look_bytes / 2
+                                     : self->options.guard_bytes;
+    bool is_whole = block->is_poisoned && all <= self->options.look_bytes;
+    out[0] = (weir__look_part){ 0, is_whole ? all : each };
+    out[1] = (weir__look_part){ all - each, each };
+    return is_whole ? 1 : 2;
+}
+
+/* Puts a look on the watcher's stream, and the block behind it. */
+static void look_at(weir__checking *self, weir__checked *block)
+{
+    weir__look_part parts[WEIR__LOOK_PARTS];
+    weir__look *look = weir__look_take(self);
+    if (look == NULL) {
+        weir__checking_leave_out(self);
+        return;
+    }
+    size_t count = choose_parts(self, block, parts);
+    bool good = weir__look_copy(self, look, self->watcher, block, parts, count);
+    weir__mark mark = weir__checking_watched(self);
+    weir__look_end(self, look, block, good, mark);
+    block->behind[0] = (weir_point){ mark.clock, mark.number };
+    block->behind_count = 1;
+}
+
+static void look_at_sync(weir__checking *self, weir__checked *block)
+{
+    const size_t guard = self->options.guard_bytes;
+    size_t all = weir__checked_region_bytes(self, block);
+    if (block->is_poisoned) {
+        weir__checking_look_sync(self, block, 0, all);
+    } else {
+        weir__checking_look_sync(self, block, 0, guard);
+        weir__checking_look_sync(self, block, all - guard, guard);
+    }
+    if (block->looked.clock != 0) {
+        block->behind[0] = (weir_point){ block->looked.clock, block->looked.number };
+        block->behind_count = 1;
+    }
+}
+
+/* `block` is in no list any more. */
+static void leave(weir__checking *self, weir__checked *block, bool waits)
+{
+    bool is_done = waits ? wait_sync(self, block) : is_behind_done_work(self, block);
+    if (!is_done || weir__device_is_lost(self->device)) {
+        weir__checking_leave_out(self);
+    } else {
+        weir__looks_judge_done(self); /* the one from when it came back */
+        if (waits)
+            look_at_sync(self, block);
+        else
+            look_at(self, block);
+    }
+    weir__checking_give(self, block);
+}
+
+static void take_out_locked(weir__checking *self, weir__checked *block)
+    WEIR_REQUIRES(&self->lock)
+{
+    weir__checked_unlink(&self->held, block);
+    weir__block_table_remove(&self->table, &block->record);
+    self->held_blocks--;
+    self->held_bytes -= block->below_bytes;
+}
+
+bool weir__checking_empty(weir__checking *self, bool waits)
+{
+    weir__mutex_lock(&self->lock);
+    uint64_t last = self->held.newest == NULL ? 0 : self->held.newest->held_number;
+    weir__mutex_unlock(&self->lock);
+    for (;;) {
+        weir__mutex_lock(&self->lock);
+        weir__checked *block = self->held.oldest;
+        if (block != NULL && block->held_number <= last)
+            take_out_locked(self, block);
+        else
+            block = NULL;
+        weir__mutex_unlock(&self->lock);
+        if (block == NULL)
+            return last != 0;
+        leave(self, block, waits);
+    }
+}
+
+/* ---- into it ---- */
+
+bool weir__checking_holds(const weir__checking *self, const weir__checked *block)
+{
+    return self->options.quarantine_bytes != WEIR_CHECKING_NO_QUARANTINE &&
+           block->below_bytes <= self->options.quarantine_bytes;
+}
+
+/* Takes the oldest out if it has to leave: null, if none has. One that is in no hurry
+ * is asked about without the lock, and may be another's then. */
+static weir__checked *take_excess(weir__checking *self)
+{
+    const size_t most = self->options.quarantine_bytes;
+    weir__checked asked = { .behind_count = 0 };
+    weir__mutex_lock(&self->lock);
+    weir__checked *oldest = self->held.oldest;
+    bool is_much = self->held_bytes > most;
+    bool is_too_much = self->held_bytes / 2 > most;
+    if (is_much && !is_too_much)
+        memcpy(&asked, oldest, sizeof asked);
+    if (is_too_much)
+        take_out_locked(self, oldest);
+    weir__mutex_unlock(&self->lock);
+    if (is_too_much)
+        return oldest;
+    if (!is_much || !is_behind_done_work(self, &asked))
+        return NULL;
+    weir__mutex_lock(&self->lock);
+    oldest = self->held.oldest;
+    bool is_it = oldest != NULL && oldest->held_number == asked.held_number;
+    if (is_it)
+        take_out_locked(self, oldest);
+    weir__mutex_unlock(&self->lock);
+    return is_it ? oldest : NULL;
+}
+
+void weir__checking_hold(weir__checking *self, weir__checked *block)
+{
+    weir__mutex_lock(&self->lock);
+    block->record.state = WEIR__BLOCK_BACK;
+    block->held_number = ++self->held_numbers;
+    weir__block_table_reinsert(&self->table, &block->record);
+    weir__checked_link(&self->held, block);
+    self->held_blocks++;
+    self->held_bytes += block->below_bytes;
+    weir__mutex_unlock(&self->lock);
+    weir__checked *excess;
+    while ((excess = take_excess(self)) != NULL)
+        leave(self, excess, false);
+}

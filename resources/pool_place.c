@@ -1,0 +1,197 @@
+/* pool_place.c - where in a pool's free memory a request is cut out.
+ *
+ *     | out | 1 | 2 | out | 1 |   2   | 1 | 3 |   1   | 2 | out |
+ *            small run     large run: cut at its beginning, or not at all
+ *
+ * What streams free merges only with their own, so a stream's best fit may lie in the
+ * middle of a large stretch that several have left: cut there, it never serves a large
+ * request again, and the pool grows though much is free. So where several streams have
+ * left much, the run counts that a block lies in: all that is free from one block that
+ * is out to the next. A run that is small against the pool is cut where the stream has
+ * something in it. A large one only at its beginning, and only if none that is much
+ * smaller has room; for that the stream waits for others. What is left of what is cut
+ * stays its stream's.
+ *
+ * Nothing of this in a pool of one stream, or where little is free, or before the pool
+ * has grown beyond its initial size. */
+#include "internal.h"
+#include "pool_internal.h"
+
+#ifdef WEIR_TESTING /* small, so that what is rare happens */
+#define PLACE_CUT_LEAST ((size_t)64 << 10)
+#else
+#define PLACE_CUT_LEAST ((size_t)32 << 20)
+#endif
+/* So large a part of what is held may lie in a run that is cut without a look at the
+ * others; or with one; and a block that is so small a part is cut in any run. */
+#define PLACE_CUT_SHARE   128u
+#define PLACE_LARGE_SHARE 8u
+#define PLACE_SMALL_SHARE 4096u
+/* A large run is cut if it is no more than so many times the smallest with room. */
+#define PLACE_NEAR 2u
+/* So many records of what is free are looked at for each block that comes back. */
+#define PLACE_RECORDS 1024u
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+void weir__pool_note_cut_locked(weir__pool *self)
+{
+    size_t slack = self->options.slack_bytes;
+    if (slack == 0 || slack == WEIR_POOL_NO_SLACK)
+        slack = PLACE_CUT_LEAST;
+    /* What was drawn at the start is there to be used. */
+    self->cut_bytes = self->held_bytes > self->options.initial_bytes
+                          ? most(slack, self->held_bytes / PLACE_CUT_SHARE)
+                          : SIZE_MAX;
+}
+
+bool weir__pool_spares_locked(const weir__pool *self, uint32_t block)
+{
+    const weir__heap *heap = &self->heap;
+    if (block == 0)
+        return false;
+    uint32_t before = weir__heap_before(heap, block);
+    bool begins = before == 0 || !weir__heap_is_idle(weir__heap_block_of(heap, before));
+    return !(begins && weir__heap_bytes(weir__heap_block_of(heap, block)) <=
+                           heap->bytes / PLACE_SMALL_SHARE) &&
+           weir__heap_free_around(heap, block, self->cut_bytes) > self->cut_bytes;
+}
+
+/* ---- a look at all runs ---- */
+
+/* A part of a run with room for the request, no longer than it needs. */
+typedef struct place {
+    weir__heap_run part;  /* first is 0: there is none */
+    size_t bytes;         /* of the run */
+} place;
+
+typedef struct survey {
+    weir__request *request;
+    place any;            /* at the beginning of the smallest run */
+    place known;          /* in the smallest in which the stream may take one */
+    place known_begin;    /* the same, where it begins */
+} survey;
+
+/* The smaller run is better; of equal ones the first: where memory lies is upstream's
+ * whim. */
+static bool could_be_better(const place *best, size_t bytes)
+{
+    return best->part.first == 0 || bytes < best->bytes;
+}
+
+static void offer(place *best, weir__heap_run part, size_t bytes)
+{
+    if (could_be_better(best, bytes))
+        *best = (place){ part, bytes };
+}
+
+static void look_at_run(void *context, weir__heap_run run, size_t bytes)
+{
+    survey *self = context;
+    weir__request *request = self->request;
+    const weir__heap *heap = &request->pool->heap;
+    bool wants_any = could_be_better(&self->any, bytes);
+    bool wants_known = could_be_better(&self->known, bytes);
+    bool wants_begin = could_be_better(&self->known_begin, bytes);
+    uint32_t any = 0, known = 0; /* where the part begins */
+    for (uint32_t id = run.first; wants_any || wants_known || wants_begin;
+         id = weir__heap_after(heap, id)) {
+        bool may = weir__pool_may_take(request, id);
+        known = !may ? 0 : known != 0 ? known : id;
+        any = !may && !weir__pool_can_wait(request, id) ? 0 : any != 0 ? any : id;
+        wants_begin = wants_begin && known == run.first;
+        if (wants_any && any != 0 &&
+            weir__heap_fits(heap, any, id, request->bytes, request->alignment)) {
+            offer(&self->any, (weir__heap_run){ any, id }, bytes);
+            wants_any = false;
+        }
+        if ((wants_known || wants_begin) && known != 0 &&
+            weir__heap_fits(heap, known, id, request->bytes, request->alignment)) {
+            if (wants_begin)
+                offer(&self->known_begin, (weir__heap_run){ known, id }, bytes);
+            if (wants_known)
+                offer(&self->known, (weir__heap_run){ known, id }, bytes);
+            wants_begin = wants_known = false;
+        }
+        if (id == run.last)
+            return;
+    }
+}
+
+/* The part begins where the request does: with an alignment blocks in front of that may
+ * be left out. */
+static weir__heap_run trimmed(const weir__request *request, weir__heap_run run)
+{
+    const weir__heap *heap = &request->pool->heap;
+    const weir__heap_block *first = weir__heap_block_of(heap, run.first);
+    while (weir__heap_gap(first, request->alignment) >= weir__heap_bytes(first)) {
+        run.first = weir__heap_after(heap, run.first);
+        first = weir__heap_block_of(heap, run.first);
+    }
+    return run;
+}
+
+uint32_t weir__pool_place_locked(weir__request *request)
+{
+    weir__pool *self = request->pool;
+    const weir__heap *heap = &self->heap;
+    if (request->is_placed || !weir__pool_is_wary(self) ||
+        request->owner->kind == WEIR__POOL_CAPTURE || self->releases < self->place_at)
+        return 0;
+    self->place_at = self->releases + heap->free_blocks / PLACE_RECORDS;
+    survey all = { .request = request };
+    weir__heap_each_run(heap, request->bytes, look_at_run, &all);
+    if (all.any.part.first == 0)
+        return 0;
+    request->is_placed = true; /* nothing is spared any more */
+    size_t large = most(self->cut_bytes, heap->bytes / PLACE_LARGE_SHARE);
+    if (all.known.part.first != 0 && all.known.bytes <= large)
+        return weir__pool_take_run_locked(request, trimmed(request, all.known.part));
+    if (all.known_begin.part.first != 0 &&
+        all.known_begin.bytes / PLACE_NEAR <= all.any.bytes)
+        return weir__pool_take_run_locked(request,
+                                          trimmed(request, all.known_begin.part));
+    return weir__pool_take_waiting_locked(request, trimmed(request, all.any.part),
+                                          true);
+}
+
+/* ---- the end of what grows in place ---- */
+
+/* Whether a block at a chunk's end becomes one with new bytes of `clock`: it is of that
+ * clock, or the stream may take it, or can wait for it where growth is not instead of
+ * that. */
+static bool is_of_end(weir__request *request, uint32_t block, uint64_t clock)
+{
+    const weir__heap *heap = &request->pool->heap;
+    if (weir__heap_state_at(heap, block) != WEIR__HEAP_FREE)
+        return false;
+    if (weir__heap_mark(heap, block).clock == clock)
+        return true;
+    return request->alignment <= WEIR__HEAP_GRAIN &&
+           request->owner->kind != WEIR__POOL_CAPTURE &&
+           (request->grows_first ? weir__pool_may_take(request, block)
+                                 : weir__pool_can_wait(request, block));
+}
+
+weir__heap_run weir__pool_hold_end_locked(weir__request *request,
+                                          const weir__chunk *chunk, uint64_t clock,
+                                          size_t needed, size_t *bytes)
+{
+    weir__heap *heap = &request->pool->heap;
+    weir__heap_run end = { 0, weir__heap_last(heap, chunk) };
+    for (uint32_t block = end.last; block != 0 && is_of_end(request, block, clock);
+         block = weir__heap_before(heap, block)) {
+        size_t more = weir__heap_bytes(weir__heap_block_of(heap, block));
+        bool is_one =
+            block == end.last && weir__heap_mark(heap, block).clock == clock;
+        if (!is_one && *bytes + more >= needed)
+            break;
+        weir__heap_hold(heap, block);
+        *bytes += more;
+        end.first = block;
+    }
+    return end;
+}

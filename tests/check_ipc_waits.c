@@ -1,0 +1,265 @@
+/* check_ipc_waits.c - waits between processes that only show where messages meet, or
+ * where there is no event to wait for. */
+#include "support_remote.h"
+
+#include <poll.h>
+#include <sched.h>
+
+#include "ipc_internal.h"
+
+#define BYTES ((size_t)65536)
+#define KEY    7u
+#define ROUNDS 20  /* of a race that is lost nearly always */
+#define LOOKS 1000 /* for a wait that is missing to show */
+
+static uint64_t importers(void)
+{
+    weir_ipc_statistics now = { .struct_size = sizeof now };
+    must_ok(weir_ipc_get_statistics(&now));
+    return now.importers;
+}
+
+static void wait_for_importers(uint64_t count)
+{
+    while (importers() != count)
+        sched_yield();
+}
+
+/* ---- who writes next is behind all before ---- */
+
+/* Two read at once; the one that closes last is done first. */
+static void who_writes_is_behind_all_who_have_read(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    remote slow = remote_begin(), quick = remote_begin();
+    weir_buffer column = ipc_make(&it, BYTES, KEY);
+    weir_ticket ticket = ipc_export(&column, WEIR_WRITE);
+    must_ok(remote_open(&slow, 0, &ticket, WEIR_READ));
+    must_ok(remote_open(&quick, 0, &ticket, WEIR_READ));
+    remote_hold(&slow);
+    remote_look(&slow, 0, KEY);
+    must_ok(remote_close(&slow, 0));
+    wait_for_importers(1);
+    must_ok(remote_close(&quick, 0));
+    wait_for_importers(0);
+    must_ok(remote_open(&quick, 0, &ticket, WEIR_WRITE));
+    remote_stamp(&quick, 0, KEY + 1);
+    must(!remote_is_done(&quick));
+    remote_let_go(&slow);
+    remote_sync(&quick);
+    must_equal(remote_all_errors(&slow), 0);
+    must_ok(remote_close(&quick, 0));
+    weir_buffer_reset(&column);
+    ipc_settle();
+    remote_end(&slow);
+    remote_end(&quick);
+    ipc_end(&it);
+}
+
+/* Whether a connection that has nothing open has something to say. */
+static bool is_asked(void)
+{
+    const weir__connection *c = weir__ipc_all.connections;
+    for (; c != NULL; c = c->next) {
+        struct pollfd one = { .fd = c->fd, .events = POLLIN };
+        if (!c->is_open && poll(&one, 1, 0) == 1)
+            return true;
+    }
+    return false;
+}
+
+/* `slow` closes and `quick` asks to open, while the service cannot look. */
+static void close_and_open_at_once(remote *slow, remote *quick,
+                                   const weir_ticket *ticket)
+{
+    weir__mutex_lock(&weir__ipc_all.lock);
+    weir__ipc_wake(); /* it goes as far as the lock */
+    must_ok(remote_close(slow, 0));
+    remote_ask_to_open(quick, 0, ticket, WEIR_WRITE);
+    while (!is_asked())
+        sched_yield();
+    weir__mutex_unlock(&weir__ipc_all.lock);
+    must_ok(remote_answered(quick));
+}
+
+static void who_opens_is_behind_what_was_sent_before(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    remote slow = remote_begin(), quick = remote_begin(); /* whose turn is first */
+    weir_buffer column = ipc_make(&it, BYTES, KEY);
+    weir_ticket ticket = ipc_export(&column, WEIR_WRITE);
+    must_ok(remote_open(&slow, 0, &ticket, WEIR_WRITE));
+    must_ok(remote_close(&slow, 0));
+    must_ok(remote_open(&quick, 0, &ticket, WEIR_WRITE));
+    must_ok(remote_close(&quick, 0));
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        wait_for_importers(0);
+        must_ok(remote_open(&slow, 0, &ticket, WEIR_WRITE));
+        remote_hold(&slow);
+        remote_look(&slow, 0, KEY + i);
+        remote_stamp(&slow, 0, KEY + i + 1);
+        close_and_open_at_once(&slow, &quick, &ticket);
+        remote_look(&quick, 0, KEY + i + 1);
+        must(!remote_is_done(&quick));
+        remote_let_go(&slow);
+        remote_sync(&quick);
+        must_ok(remote_close(&quick, 0));
+    }
+    must_equal(remote_all_errors(&slow), 0);
+    must_equal(remote_all_errors(&quick), 0);
+    weir_buffer_reset(&column);
+    ipc_settle();
+    remote_end(&slow);
+    remote_end(&quick);
+    ipc_end(&it);
+}
+
+/* ---- who closes on another stream ---- */
+
+static void bytes_go_back_behind_the_stream_that_closes(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    remote other = remote_begin();
+    weir_buffer column = ipc_make(&it, BYTES, KEY);
+    weir_ticket ticket = ipc_export(&column, WEIR_READ);
+    weir_released released = { .struct_size = sizeof released };
+    bool is_done;
+    must_ok(remote_open_on(&other, 1, 0, &ticket, WEIR_READ));
+    remote_sync_on(&other, 1);
+    remote_hold(&other);
+    remote_look(&other, 0, KEY);
+    must_ok(remote_close(&other, 0)); /* on stream 0, as what was before */
+    ipc_settle();
+    must_ok(weir_buffer_release(&column, &released));
+    must_ok(weir_stream_query(it.at.device, released.stream, &is_done));
+    must(!is_done);
+    remote_let_go(&other);
+    remote_sync(&other);
+    must_equal(remote_all_errors(&other), 0);
+    must_ok(weir_released_free_sync(it.at.device, &released));
+    weir_buffer_reset(&column);
+    remote_end(&other);
+    ipc_end(&it);
+}
+
+/* What a ticket without an exporter shows stays mapped while it is used. */
+static void detached_bytes_stay_while_they_are_used(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    remote other = remote_begin();
+    weir_resource *legacy;
+    weir_buffer column;
+    weir_ticket ticket;
+    weir_export_options options = WEIR_EXPORT_OPTIONS_INIT;
+    options.detached = true;
+    must_ok(weir_resource_open(it.at.device, "shareable(kind=legacy)", &legacy));
+    must_ok(weir_buffer_allocate(legacy, it.at.a, BYTES, 256, &column));
+    stamp(it.at.device, it.at.a, column.data, column.size, KEY);
+    must_ok(weir_stream_sync(it.at.device, it.at.a));
+    must_ok(weir_ipc_export(&column, &options, &ticket));
+    must_ok(remote_open(&other, 0, &ticket, WEIR_READ));
+    remote_hold(&other);
+    remote_look(&other, 0, KEY);
+    must_ok(remote_close(&other, 0));
+    remote_let_go(&other);
+    remote_sync(&other);
+    must_equal(remote_all_errors(&other), 0);
+    remote_end(&other);
+    weir_buffer_reset(&column);
+    weir_resource_unref(legacy);
+    ipc_end(&it);
+}
+
+/* ---- without an event ---- */
+
+/* The exporter's host waits. */
+static void an_export_without_an_event_is_behind_its_stream(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    weir_buffer column = ipc_make(&it, BYTES, KEY);
+    weir_export_options options = WEIR_EXPORT_OPTIONS_INIT;
+    weir_ticket ticket;
+    plan_fault(it.at.device, "shared_event_create", 1, true, WEIR_NOT_SUPPORTED);
+    if (checklist_is_stepped()) {
+        uint64_t gate = checklist_hold(it.at.device, it.at.a);
+        must_answer(WEIR_DEVICE_ERROR, weir_ipc_export(&column, &options, &ticket));
+        checklist_let_go(it.at.device, gate);
+    }
+    must_ok(weir_ipc_export(&column, &options, &ticket));
+    must_not_be_held(it.at.device, it.at.a);
+    plan_fault(it.at.device, NULL, 0, false, WEIR_OK);
+    weir_buffer_reset(&column);
+    ipc_end(&it);
+}
+
+/* Who closes waits; if it cannot, its process's end is what is waited for. */
+static void a_close_without_an_event_is_behind_its_stream(void **state)
+{
+    (void)state;
+    if (!checklist_is_stepped())
+        return; /* the wait would not end */
+    ipc_stage it = ipc_begin();
+    remote other = remote_begin();
+    weir_buffer column = ipc_make(&it, BYTES, KEY);
+    weir_ticket ticket = ipc_export(&column, WEIR_READ);
+    must_ok(remote_open(&other, 0, &ticket, WEIR_READ));
+    remote_hold(&other);
+    remote_look(&other, 0, KEY);
+    remote_plan_fault(&other, "event_record", 1, true, WEIR_DEVICE_ERROR);
+    remote_reset(&other, 0);
+    remote_pass(&ticket);
+    must_equal(importers(), 1);
+    remote_kill(&other);
+    ipc_settle();
+    weir_buffer_reset(&column);
+    ipc_end(&it);
+}
+
+/* Where no stream of the exporter's can wait for an importer's event, its host does. */
+static void a_close_is_not_done_before_its_event(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    remote other = remote_begin();
+    weir_buffer column = ipc_make(&it, BYTES, KEY);
+    weir_ticket ticket = ipc_export(&column, WEIR_READ);
+    must_ok(remote_open(&other, 0, &ticket, WEIR_READ));
+    remote_hold(&other);
+    remote_look(&other, 0, KEY);
+    plan_fault(it.at.device, "stream_wait_event", 1, false, WEIR_DEVICE_ERROR);
+    must_ok(remote_close(&other, 0));
+    for (int i = 0; i < LOOKS; i++) {
+        must(!remote_is_done(&other));
+        must_equal(importers(), 1);
+    }
+    remote_let_go(&other);
+    remote_sync(&other);
+    ipc_settle();
+    weir_buffer_reset(&column);
+    remote_end(&other);
+    ipc_end(&it);
+}
+
+static int run(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_writes_is_behind_all_who_have_read),
+        cmocka_unit_test(who_opens_is_behind_what_was_sent_before),
+        cmocka_unit_test(bytes_go_back_behind_the_stream_that_closes),
+        cmocka_unit_test(detached_bytes_stay_while_they_are_used),
+        cmocka_unit_test(an_export_without_an_event_is_behind_its_stream),
+        cmocka_unit_test(a_close_without_an_event_is_behind_its_stream),
+        cmocka_unit_test(a_close_is_not_done_before_its_event),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    return remote_main(argc, argv, run);
+}

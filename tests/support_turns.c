@@ -1,0 +1,137 @@
+/* support_turns.c - see support_turns.h. */
+#include "support_turns.h"
+
+#include <stddef.h>
+#include <ucontext.h>
+
+#include "support.h"
+
+#define STACK_BYTES ((size_t)128 << 10)
+
+typedef enum turns_state { RUNNABLE, BLOCKED, WAITING, ENDED } turns_state;
+
+typedef struct runner {
+    ucontext_t context;
+    turns_state state;
+    bool alone;       /* woken because nobody else can go on */
+    const void *what; /* it is blocked on, or waits for */
+} runner;
+
+static _Alignas(16) char stacks[TURNS_THREADS][STACK_BYTES];
+
+static struct {
+    uint32_t (*choose)(void *context, uint32_t n);
+    void *choose_context;
+    void (*entry)(uint32_t number);
+    uint32_t count, current;
+    ucontext_t end;   /* of the run */
+    runner all[TURNS_THREADS];
+} now;
+
+static uint32_t runnable(void)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < now.count; i++)
+        count += now.all[i].state == RUNNABLE;
+    return count;
+}
+
+/* The number of the nth in that state; now.count: there is none. */
+static uint32_t nth_in(turns_state state, uint32_t nth)
+{
+    uint32_t i = 0;
+    while (i < now.count && (now.all[i].state != state || nth-- > 0))
+        i++;
+    return i;
+}
+
+/* Who goes on; now.count: all have ended. */
+static uint32_t next(void)
+{
+    uint32_t count = runnable();
+    if (count > 0) {
+        uint32_t nth = count == 1 ? 0 : now.choose(now.choose_context, count);
+        must(nth < count);
+        return nth_in(RUNNABLE, nth);
+    }
+    uint32_t waiting = nth_in(WAITING, 0);
+    if (waiting < now.count) {
+        now.all[waiting].alone = true;
+        now.all[waiting].state = RUNNABLE;
+        return waiting;
+    }
+    bool is_deadlock = nth_in(BLOCKED, 0) < now.count;
+    must(!is_deadlock);
+    return now.count;
+}
+
+static void pass(void)
+{
+    uint32_t from = now.current, to = next();
+    if (to == from)
+        return;
+    now.current = to;
+    must(swapcontext(&now.all[from].context, &now.all[to].context) == 0);
+}
+
+static void runner_main(void)
+{
+    now.entry(now.current);
+    now.all[now.current].state = ENDED;
+    uint32_t to = next();
+    if (to == now.count)
+        return; /* to the end of the run */
+    now.current = to;
+    must(setcontext(&now.all[to].context) == 0);
+}
+
+void turns_run(uint32_t (*choose)(void *context, uint32_t n), void *context,
+               uint32_t count, void (*entry)(uint32_t number))
+{
+    must(count > 0 && count <= TURNS_THREADS);
+    now.choose = choose;
+    now.choose_context = context;
+    now.entry = entry;
+    now.count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        runner *made = &now.all[i];
+        *made = (runner){ .state = RUNNABLE };
+        must(getcontext(&made->context) == 0);
+        made->context.uc_stack.ss_sp = stacks[i];
+        made->context.uc_stack.ss_size = STACK_BYTES;
+        made->context.uc_link = &now.end;
+        makecontext(&made->context, runner_main, 0);
+    }
+    now.current = next();
+    must(swapcontext(&now.end, &now.all[now.current].context) == 0);
+}
+
+uint32_t turns_self(void)
+{
+    return now.current;
+}
+
+void turns_yield(void)
+{
+    pass();
+}
+
+bool turns_block(const void *what, bool is_on_lock)
+{
+    runner *self = &now.all[now.current];
+    self->what = what;
+    self->alone = false;
+    self->state = is_on_lock ? BLOCKED : WAITING;
+    pass();
+    must(self->state == RUNNABLE);
+    return !self->alone;
+}
+
+void turns_wake(const void *what)
+{
+    for (uint32_t i = 0; i < now.count; i++) {
+        runner *one = &now.all[i];
+        if ((one->state == BLOCKED || one->state == WAITING) && one->what == what)
+            one->state = RUNNABLE;
+    }
+}

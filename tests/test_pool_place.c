@@ -1,0 +1,286 @@
+/* test_pool_place.c - where a pool cuts what several streams have left: a large stretch
+ * at its beginning, so that what is free serves large requests, too. */
+#include "support_pool.h"
+#include "weir/growable.h"
+
+static pool_scene open_with_slack(weir_emulated_scheduler scheduler, bool extends,
+                                  size_t growth_bytes, size_t slack_bytes)
+{
+    pool_scene it = open_scene_without_pool(scheduler, 256 * MIB);
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.growth_bytes = growth_bytes;
+    options.slack_bytes = slack_bytes;
+    weir_resource *leaf;
+    if (extends)
+        must_ok(weir_growable_create(it.device, NULL, &leaf));
+    else
+        leaf = open_leaf(it.device);
+    must_ok(weir_pool_create(leaf, &options, &it.pool));
+    weir_resource_unref(leaf);
+    return it;
+}
+
+static pool_scene open_over(weir_emulated_scheduler scheduler, bool extends,
+                            size_t growth_bytes)
+{
+    return open_with_slack(scheduler, extends, growth_bytes, WEIR_POOL_NO_SLACK);
+}
+
+static size_t held(const pool_scene *it)
+{
+    return statistics_of(it->pool).held_bytes;
+}
+
+/* ---- one stretch of several streams ---- */
+
+#define PARTS      16
+#define PART_BYTES (256 * KIB)
+
+/* All of one chunk, each part left by another stream than its neighbours. */
+static char *leave_parts(pool_scene *it)
+{
+    void *parts[PARTS];
+    for (int i = 0; i < PARTS; i++)
+        parts[i] = take_on(it, i % STREAMS, PART_BYTES);
+    for (int i = 0; i < PARTS; i++)
+        give_on(it, i % STREAMS, parts[i], PART_BYTES);
+    return parts[0];
+}
+
+/* The stream has parts of its own in the middle: there the stretch would be cut in
+ * two. */
+static void a_large_stretch_is_cut_at_its_beginning(void **state)
+{
+    (void)state;
+    const size_t all = PARTS * PART_BYTES, small = 128 * KIB;
+    pool_scene it = open_over(WEIR_EMULATED_STEPPED, false, all);
+    char *begin = leave_parts(&it);
+    must(take_on(&it, 2, small) == begin);
+    must_equal(waits(&it), 1);
+    must(take_on(&it, 3, all - small) == begin + small);
+    must_equal(held(&it), all);
+    give_on(&it, 2, begin, small);
+    give_on(&it, 3, begin + small, all - small);
+    close_scene(&it);
+}
+
+/* Whose own part the beginning is waits for nobody. */
+static void who_is_at_the_beginning_waits_for_nobody(void **state)
+{
+    (void)state;
+    const size_t all = PARTS * PART_BYTES;
+    pool_scene it = open_over(WEIR_EMULATED_STEPPED, false, all);
+    char *begin = leave_parts(&it);
+    must(take_on(&it, 0, PART_BYTES) == begin);
+    must_equal(waits(&it), 0);
+    give_on(&it, 0, begin, PART_BYTES);
+    close_scene(&it);
+}
+
+/* What is small against the pool is cut where the stream has something in it: nobody
+ * waits. */
+static void a_small_stretch_is_cut_anywhere(void **state)
+{
+    (void)state;
+    pool_scene it = open_over(WEIR_EMULATED_STEPPED, false, PARTS * PART_BYTES);
+    void *parts[PARTS];
+    for (int i = 0; i < PARTS; i++)
+        parts[i] = take_on(&it, i % STREAMS, PART_BYTES);
+    give_on(&it, 0, parts[4], PART_BYTES);
+    give_on(&it, 1, parts[5], PART_BYTES);
+    must(take_on(&it, 1, 128 * KIB) == parts[5]);
+    must_equal(waits(&it), 0);
+    parts[4] = NULL;
+    give_on(&it, 1, parts[5], 128 * KIB);
+    for (int i = 0; i < PARTS; i++)
+        if (i != 4 && i != 5)
+            give_on(&it, i % STREAMS, parts[i], PART_BYTES);
+    close_scene(&it);
+}
+
+/* The smallest stretch with room, though another's, before a large one of the own. */
+static void a_small_stretch_comes_before_a_large_one(void **state)
+{
+    (void)state;
+    pool_scene it = open_over(WEIR_EMULATED_STEPPED, false, PARTS * PART_BYTES);
+    const size_t large = 12 * PART_BYTES, small = 2 * PART_BYTES;
+    void *a = take_on(&it, 0, large), *b = take_on(&it, 2, PART_BYTES);
+    void *c = take_on(&it, 1, small), *d = take_on(&it, 2, PART_BYTES);
+    give_on(&it, 0, a, large);
+    give_on(&it, 1, c, small);
+    must(take_on(&it, 0, small) == c);
+    must_equal(waits(&it), 1);
+    must(take_on(&it, 1, large) == a);
+    must_equal(held(&it), PARTS * PART_BYTES);
+    give_on(&it, 0, c, small);
+    give_on(&it, 1, a, large);
+    give_on(&it, 2, b, PART_BYTES);
+    give_on(&it, 2, d, PART_BYTES);
+    close_scene(&it);
+}
+
+/* ---- the end of what grows in place ---- */
+
+static void what_is_free_at_the_end_is_part_of_what_grows(void **state)
+{
+    (void)state;
+    pool_scene it = open_over(WEIR_EMULATED_STEPPED, true, 2 * MIB);
+    void *a = take_on(&it, 0, MIB), *b = take_on(&it, 1, MIB);
+    must_equal(held(&it), 2 * MIB);
+    uint64_t gates[2] = { stall(&it, 0), stall(&it, 1) };
+    give_on(&it, 0, a, MIB);
+    give_on(&it, 1, b, MIB);
+    void *c = take_on(&it, 2, 3 * MIB);
+    must(c == a);
+    must_equal(held(&it), 4 * MIB);
+    must_equal(waits(&it), 2);
+    /* What is left is new, and waits for neither. */
+    must(take_on(&it, 3, MIB) == (char *)c + 3 * MIB);
+    must_ok(weir_stream_sync(it.device, it.streams[3]));
+    must_answer(WEIR_DEVICE_ERROR, weir_stream_sync(it.device, it.streams[2]));
+    open_gate(&it, gates[0]);
+    must_answer(WEIR_DEVICE_ERROR, weir_stream_sync(it.device, it.streams[2]));
+    open_gate(&it, gates[1]);
+    must_ok(weir_stream_sync(it.device, it.streams[2]));
+    give_on(&it, 2, c, 3 * MIB);
+    give_on(&it, 3, (char *)c + 3 * MIB, MIB);
+    close_scene(&it);
+}
+
+/* Where the pool had better grow than have a stream wait, the end of another's is left
+ * as well. */
+static void who_grows_first_does_not_wait_for_the_end(void **state)
+{
+    (void)state;
+    pool_scene it = open_with_slack(WEIR_EMULATED_STEPPED, true, 2 * MIB, 4 * MIB);
+    void *a = take_on(&it, 0, 2 * MIB);
+    uint64_t gate = stall(&it, 0);
+    give_on(&it, 0, a, 2 * MIB);
+    void *b = take_on(&it, 1, 3 * MIB);
+    must_equal(waits(&it), 0);
+    must_equal(held(&it), 6 * MIB);
+    must_ok(weir_stream_sync(it.device, it.streams[1])); /* not stalled with 0 */
+    open_gate(&it, gate);
+    give_on(&it, 1, b, 3 * MIB);
+    close_scene(&it);
+}
+
+/* ---- a program ---- */
+
+#define LIVE_MOST 512
+
+typedef struct program {
+    pool_scene *it;
+    uint64_t draws;
+    bool works;
+    struct {
+        void *ptr;
+        size_t bytes;
+        int stream; /* that it is freed on */
+    } blocks[LIVE_MOST];
+    size_t count, live, peak;
+} program;
+
+/* Each doubling from 256 bytes on as likely. */
+static size_t draw_bytes(program *self, unsigned doublings)
+{
+    size_t least = (size_t)256 << support_random_below(&self->draws, doublings);
+    return least + (size_t)support_random_below(&self->draws, least / 256) * 256;
+}
+
+static void take_one(program *self, unsigned doublings)
+{
+    int stream = (int)support_random_below(&self->draws, STREAMS);
+    size_t bytes = draw_bytes(self, doublings);
+    void *ptr = self->works ? take_on(self->it, stream, bytes)
+                            : take(self->it->pool, self->it->streams[stream], bytes);
+    int user = stream;
+    if (support_random_below(&self->draws, 2) != 0) {
+        user = (int)support_random_below(&self->draws, STREAMS);
+        if (user != stream)
+            must_ok(weir_stream_wait(self->it->device, self->it->streams[user],
+                                     self->it->streams[stream]));
+    }
+    self->blocks[self->count].ptr = ptr;
+    self->blocks[self->count].bytes = bytes;
+    self->blocks[self->count++].stream = user;
+    self->live += bytes;
+    if (self->peak < self->live)
+        self->peak = self->live;
+}
+
+static void give_some(program *self)
+{
+    size_t at = (size_t)support_random_below(&self->draws, self->count);
+    void *ptr = self->blocks[at].ptr;
+    size_t bytes = self->blocks[at].bytes;
+    if (self->works)
+        give_on(self->it, self->blocks[at].stream, ptr, bytes);
+    else
+        give(self->it->pool, self->it->streams[self->blocks[at].stream], ptr, bytes);
+    self->live -= bytes;
+    self->blocks[at] = self->blocks[--self->count];
+}
+
+/* Fills up to `live` bytes, leaves a part of it, and again: as a training step does. */
+static void run_steps(program *self, int steps, size_t live, unsigned doublings)
+{
+    for (int step = 0; step < steps; step++) {
+        while (self->live < live && self->count < LIVE_MOST)
+            take_one(self, doublings);
+        size_t left = (size_t)support_random_below(&self->draws, live / 4);
+        while (self->live > left)
+            give_some(self);
+    }
+    while (self->count > 0)
+        give_some(self);
+}
+
+/* On a device whose work is never done, so that nothing comes for free. What one run
+ * holds is a matter of luck; all of them together are not. */
+static void four_streams_need_little_more_than_is_out(void **state)
+{
+    (void)state;
+    uint64_t runs = support_bound("test_pool_place.fits", 4, 40);
+    size_t held_bytes = 0, out_bytes = 0;
+    for (uint64_t run = 0; run < runs; run++) {
+        pool_scene it = open_over(WEIR_EMULATED_NO_WORK, true, 0);
+        program all = { .it = &it, .draws = support_seed(run) };
+        run_steps(&all, 24, 64 * MIB, 14);
+        held_bytes += statistics_of(it.pool).peak_held_bytes;
+        out_bytes += all.peak;
+        close_scene(&it);
+    }
+    must(held_bytes <= out_bytes / 100 * 112);
+}
+
+/* The same with work on every block, and the device listening. */
+static void what_is_cut_is_in_order(void **state)
+{
+    (void)state;
+    uint64_t runs = support_bound("test_pool_place.runs", 12, 300);
+    for (uint64_t run = 0; run < runs; run++) {
+        bool extends = run % 2 == 0;
+        pool_scene it = open_over(WEIR_EMULATED_STEPPED, extends, 256 * KIB);
+        program all = { .it = &it, .draws = support_seed(run), .works = true };
+        run_steps(&all, 4, 2 * MIB, 10);
+        must_ok(weir_device_sync(it.device));
+        must_equal(statistics_of(it.pool).free_bytes, held(&it));
+        close_scene(&it);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_large_stretch_is_cut_at_its_beginning),
+        cmocka_unit_test(who_is_at_the_beginning_waits_for_nobody),
+        cmocka_unit_test(a_small_stretch_is_cut_anywhere),
+        cmocka_unit_test(a_small_stretch_comes_before_a_large_one),
+        cmocka_unit_test(what_is_free_at_the_end_is_part_of_what_grows),
+        cmocka_unit_test(who_grows_first_does_not_wait_for_the_end),
+        cmocka_unit_test(four_streams_need_little_more_than_is_out),
+        cmocka_unit_test(what_is_cut_is_in_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
