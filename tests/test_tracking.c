@@ -315,7 +315,7 @@ static void block_that_upstream_refuses_stays_out(void **state)
     static told heard;
     heard = (told){ .count = 0 };
     must_ok(weir_resource_open(device, "pool(cache=none)/device", &upstream));
-    weir_resource *mr = track(upstream, 1, 1, NULL);
+    weir_resource *mr = track(upstream, 1, 2, NULL);
     void *ptr = take(mr, NULL, 1000), *newer = take(mr, NULL, 9000);
     must(weir_deallocate(upstream, NULL, ptr, 1000, WEIR_ALIGNMENT));
     misuse_log log;
