@@ -53,8 +53,8 @@ static const struct kind {
     { "statistics/pool/device", NULL },
     { "tracking(frames=3, freed=10)/pool/device", NULL },
     { "checking/pool/device", NULL },
-    /* Not more than it fills in no time. */
-    { "checking(guard=100B, quarantine=1MiB, fill=7)/limiting(256MiB)/pinned", NULL },
+    /* Room for what the cases take, and little more: one fills it. */
+    { "checking(guard=100B, quarantine=1MiB, fill=7)/limiting(512MiB)/pinned", NULL },
     { "aligned(64KiB)/device", NULL },
     { "aligned(2MiB, threshold=100KB)/pool/pinned", NULL },
     { "fallback(pool/pinned)/pool(limit=8MiB)/device", NULL },
