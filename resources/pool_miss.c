@@ -93,11 +93,13 @@ static void gather_done_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
 }
 
 /* The mark of what is left of `block`. If it waits for several, the stream is behind
- * all of them. */
-static weir__mark remainder_mark(const weir__request *request, uint32_t block)
+ * all of them, but for what is done. */
+static weir__mark remainder_mark_locked(const weir__request *request, uint32_t block)
+    WEIR_REQUIRES(request->pool->lock)
 {
     if (!weir__heap_has_more(heap_of(request), block))
         return weir__heap_mark(heap_of(request), block);
+    weir__pool_note_dropped_locked(request->pool);
     return weir__order_mark_here(request->pool->order, request->clock);
 }
 
@@ -119,8 +121,8 @@ may_take_run(const weir__request *request, weir__heap_run run)
 uint32_t weir__pool_take_run_locked(weir__request *request, weir__heap_run run)
 {
     WEIR_ASSERT(may_take_run(request, run), "what is handed out may be taken");
-    weir__mark front = remainder_mark(request, run.first);
-    weir__mark rest = remainder_mark(request, run.last);
+    weir__mark front = remainder_mark_locked(request, run.first);
+    weir__mark rest = remainder_mark_locked(request, run.last);
     hold_run(heap_of(request), run);
     return weir__pool_hand_out_locked(request, run, front, rest);
 }
@@ -416,6 +418,8 @@ uint32_t weir__pool_take_waiting_locked(weir__request *request, weir__heap_run r
 
     weir__mutex_lock(&self->lock);
     if (status == WEIR_OK) {
+        /* Some of it may have been done, with nothing put on the stream for it. */
+        weir__pool_note_dropped_locked(self);
         left = weir__pool_owned_mark(self, left);
         request->is_placed = true;
         if (is_one && weir__pool_take_waited_locked(request, run.first, piece))

@@ -18,7 +18,7 @@ typedef struct relay {
     weir_resource *pool;  /* that both use */
     weir_resource *above; /* a callback's: passes everything to `pool` */
     weir_stream middle;
-    weir_stream waits_for;
+    weir_stream waits_for; /* on the host; null: for nobody */
     size_t bytes;         /* that the other takes */
     void *ptr;            /* what it got */
     sem_t taken, go_on;
@@ -44,7 +44,8 @@ static void pass_back(void *context, weir_stream stream, void *ptr, size_t bytes
 static void *other(void *argument)
 {
     relay *it = argument;
-    must_ok(weir_stream_sync(it->device, it->waits_for));
+    if (it->waits_for != NULL)
+        must_ok(weir_stream_sync(it->device, it->waits_for));
     it->ptr = take(it->above, it->middle, it->bytes);
     return NULL;
 }
@@ -137,11 +138,41 @@ static void what_is_done_is_cached(void **state)
     close_emulated(device);
 }
 
+/* The device says of a large stretch that it is done: the piece of it that its stream
+ * gets serves another thread on the same stream. */
+static void a_piece_is_cut_of_what_is_done(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(1);
+    weir_stream givers[2], middle = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    void *blocks[2];
+    relay it = { .device = device, .middle = middle, .bytes = 64 * KIB };
+    must_ok(weir_resource_open(
+        device, "pool(growth=8MiB, slack=2MiB, cache=none)/device", &it.pool));
+    for (int i = 0; i < 2; i++) {
+        givers[i] = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+        blocks[i] = used(device, it.pool, givers[i], 4 * MIB);
+    }
+    for (int i = 0; i < 2; i++)
+        give(it.pool, givers[i], blocks[i], 4 * MIB);
+    for (bool stepped = true; stepped;)
+        must_ok(weir_emulated_step(device, &stepped)); /* main has not asked */
+    uint64_t waited = calls_of(device).stream_wait_event;
+    take_behind(&it, middle, 8 * KIB);
+    must_equal(calls_of(device).stream_wait_event, waited);
+    weir_resource_unref(it.pool);
+    for (int i = 0; i < 2; i++)
+        end_stream(device, givers[i]);
+    end_stream(device, middle);
+    close_emulated(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chunk_is_drawn_of_what_is_done),
         cmocka_unit_test(what_is_done_is_cached),
+        cmocka_unit_test(a_piece_is_cut_of_what_is_done),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
