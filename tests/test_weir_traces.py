@@ -16,6 +16,9 @@ TRACES = os.path.normpath(os.path.join(test_weir.TOP, "../shared/traces"))
 NAMES = ["gpt_medium_ctx1024_inference", "gpt_small_step", "resnet50_v100_train",
          "nccl_v100_2rank", "gpt_medium_ctx1024_train"]
 COUNT = bound("test_weir_traces.traces", 3, 5)
+SEEDS = bound("test_weir_traces.seeds", 3, 12)
+MANY = ("--device", "emulated", "--streams", "16", "--threads", "4", "--spread",
+        "random", "--verify", "--repeat", "1")
 
 
 class Shipped(test_weir.Case):
@@ -35,6 +38,12 @@ class Shipped(test_weir.Case):
             self.assertEqual((found["allocations"], found["streams"]), (1199, 8))
             self.assertEqual((found["handoffs"], found["spread"]), (342, "trace"))
             self.assertEqual(found["crossings"], 171 if threads == "4" else 0)
+
+    def test_nothing_is_wrong_with_many_streams_and_threads(self):
+        trace = os.path.join(test_weir.TOP, "bench/traces/convolution_train.csv.gz")
+        for seed in range(1, SEEDS + 1):
+            self.nothing_wrong(trace, "--resource", "arena/device", *MANY,
+                               "--seed", str(seed))
 
     def test_four_streams_hold_little_more_than_is_out(self):
         trace = os.path.join(test_weir.TOP, "bench/traces/transformer_train.csv.gz")
@@ -63,6 +72,12 @@ class Shared(test_weir.Case):
                 self.nothing_wrong(trace, "--resource", "pool/device", "--device",
                                    "emulated", "--streams", "4", "--spread", "random",
                                    "--verify", "--threads", threads)
+
+    def test_nothing_is_wrong_with_many_streams_and_threads(self):
+        specs = ["pool/device", "arena/device", "binning/pool/device", "growable",
+                 "pool/growable", "async"]
+        for trace in self.traces() if FULL else ():
+            self.nothing_wrong(trace, "--compare", ",".join(specs), *MANY)
 
     def test_what_grows_in_place_holds_little_more_than_is_out(self):
         for trace in self.traces():
