@@ -50,23 +50,25 @@ void weir__cache_spill_all(weir__cache *cache, const weir__heap_view *view)
         weir__cache_empty_bin(cache, view, &cache->bins[i]);
 }
 
-/* Whether so many are more than a bin's share of `most_bytes`; one never is. */
-static bool is_much(uint32_t count, uint32_t grains, size_t most_bytes)
+/* Whether a bin has more than its share of `most_bytes`; one block never is. */
+static inline bool has_much(const weir__bin *bin, size_t most_bytes)
 {
-    const size_t bytes = (size_t)grains << WEIR__HEAP_GRAIN_BITS;
-    return count > 1 && bytes * count * count > most_bytes / 8;
+    if (bin->count <= 1 && bin->full == 0)
+        return false;
+    const size_t count = bin->count + (bin->full != 0 ? WEIR__MAGAZINE : 0);
+    const size_t bytes = (size_t)bin->grains << WEIR__HEAP_GRAIN_BITS;
+    return bytes * count * count > most_bytes / 8;
 }
 
 void weir__cache_make_room(weir__cache *cache, const weir__heap_view *view,
                            uint32_t grains, size_t most_bytes)
 {
     const uint32_t least = (uint32_t)weir__cache_bin_index(grains);
+    weir__bin *bin = &cache->bins[cache->looked >= least ? cache->looked : least - 1];
     for (uint32_t i = 0; i < WEIR__ROOM_LOOKS; i++) {
-        if (++cache->looked >= WEIR__BINS || cache->looked < least)
-            cache->looked = least;
-        weir__bin *bin = &cache->bins[cache->looked];
-        uint32_t count = bin->count + (bin->full != 0 ? WEIR__MAGAZINE : 0);
-        if (!is_much(count, bin->grains, most_bytes) || !weir__bin_is_ready(bin, view))
+        if (++bin == cache->bins + WEIR__BINS)
+            bin = &cache->bins[least];
+        if (!has_much(bin, most_bytes) || !weir__bin_is_ready(bin, view))
             continue;
         uint32_t id = bin->top_id;
         if (WEIR_UNLIKELY(weir__heap_low_tag(bin->top) != cache->holder_tag))
@@ -74,6 +76,7 @@ void weir__cache_make_room(weir__cache *cache, const weir__heap_view *view,
         else
             weir__list_push(&cache->spill, weir__bin_pop(bin, view), id);
     }
+    cache->looked = (uint32_t)(bin - cache->bins);
 }
 
 uint32_t weir__cache_blocks(const weir__cache *cache)
