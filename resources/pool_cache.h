@@ -215,6 +215,20 @@ static inline weir__bin *weir__cache_bin(weir__cache *cache, uint32_t grains)
     return &cache->bins[weir__cache_bin_index(grains)];
 }
 
+/* The bin for what a request for `grains` grains, at least 1, gets; and how many these
+ * are: as weir__cache_bin(weir__class_up(...)), for a class has one shift. */
+static inline weir__bin *weir__cache_bin_for(weir__cache *cache, uint32_t grains,
+                                             uint32_t spare, uint32_t *room)
+{
+    const uint32_t below = grains - 1;
+    const uint32_t shift = weir__class_shift(below);
+    const uint32_t index = (shift << WEIR__CLASS_BITS) + (below >> shift);
+    if (grains > WEIR__CLASSED_GRAINS)
+        spare = 0;
+    *room = (below | (((1u << shift) - 1) & spare)) + 1;
+    return &cache->bins[index < WEIR__BINS ? index : WEIR__BINS - 1];
+}
+
 /* The tag of blocks in the lists of `holder`. */
 static inline uint32_t weir__holder_tag(uint32_t holder)
 {

@@ -31,12 +31,12 @@ static inline uint32_t grains_of(size_t bytes)
     return (uint32_t)((bytes + (WEIR__HEAP_GRAIN - 1)) >> WEIR__HEAP_GRAIN_BITS);
 }
 
-/* How many a request gets. */
-static inline uint32_t grains_for(const weir__pool *self, size_t bytes)
+/* How many a request gets, and the bin for these. Relaxed: any will do. */
+static inline weir__bin *bin_for(const weir__pool *self, weir__cache *cache,
+                                 size_t bytes, uint32_t *grains)
 {
-    /* Relaxed: any will do. */
-    return weir__class_up(grains_of(bytes), atomic_load_explicit(&self->spare_grains,
-                                                                 memory_order_relaxed));
+    uint32_t spare = atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
+    return weir__cache_bin_for(cache, grains_of(bytes), spare, grains);
 }
 
 static inline size_t size_of(uint32_t grains)
@@ -135,9 +135,9 @@ static inline bool hit_bin(weir__pool *self, weir__seat *seat, weir__cache *cach
 static inline bool hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
                        size_t bytes, size_t alignment, void **out)
 {
-    uint32_t grains = grains_for(self, bytes);
-    return hit_bin(self, seat, cache, weir__cache_bin(cache, grains), grains, bytes,
-                   alignment, out);
+    uint32_t grains;
+    weir__bin *bin = bin_for(self, cache, bytes, &grains);
+    return hit_bin(self, seat, cache, bin, grains, bytes, alignment, out);
 }
 
 /* ---- refill ---- */
@@ -326,8 +326,8 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
                                  size_t bytes, size_t alignment, void **out,
                                  errand *after)
 {
-    uint32_t grains = grains_for(self, bytes);
-    weir__bin *bin = weir__cache_bin(cache, grains);
+    uint32_t grains;
+    weir__bin *bin = bin_for(self, cache, bytes, &grains);
     bool done = false;
     if (bin->grains != grains) {
         if (grains <= WEIR__CACHED_GRAINS)

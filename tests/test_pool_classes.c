@@ -30,6 +30,27 @@ static void a_class_has_one_bin_and_one_size(void **state)
     must(weir__class_up(UINT32_MAX, WEIR__SPARE_MOST) == UINT32_MAX);
 }
 
+static void look_for_bin(uint32_t grains, uint32_t spare)
+{
+    static weir__cache cache;
+    uint32_t room = 0;
+    const weir__bin *bin = weir__cache_bin_for(&cache, grains, spare, &room);
+    must_equal(room, weir__class_up(grains, spare));
+    must(bin == weir__cache_bin(&cache, room));
+}
+
+/* Also one that is too large for any: it is led to the last. */
+static void a_request_finds_the_bin_of_what_it_gets(void **state)
+{
+    (void)state;
+    for (uint32_t grains = 1; grains <= 3 * WEIR__CACHED_GRAINS; grains++) {
+        look_for_bin(grains, 0);
+        look_for_bin(grains, WEIR__SPARE_MOST);
+    }
+    look_for_bin(UINT32_MAX, 0);
+    look_for_bin(UINT32_MAX, WEIR__SPARE_MOST);
+}
+
 static void out_is(weir_resource *pool, size_t whole)
 {
     weir_resource_statistics s = statistics_of(pool);
@@ -211,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_class_has_one_bin_and_one_size),
+        cmocka_unit_test(a_request_finds_the_bin_of_what_it_gets),
         cmocka_unit_test(a_block_serves_its_class),
         cmocka_unit_test(what_is_short_is_exact),
         cmocka_unit_test(what_is_to_be_exact_is),
