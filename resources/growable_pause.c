@@ -244,13 +244,27 @@ static weir_status unmap_all(weir__pause *self, const record *it)
     return unmapped > 0 ? WEIR_OK : status;
 }
 
+/* Copies cannot be where memory is paused itself; the pages that they would be of are
+ * stopped already. */
+static weir_status check_host(weir_resource *host)
+{
+    weir_resource *leaf;
+    const weir__pause *its = weir__growable_pause_of(host, &leaf);
+    if (its == NULL || !weir__pages_is_stopped(its->pages))
+        return WEIR_OK;
+    return weir__fail(WEIR_PAUSED, "growable: the memory that the contents are kept in "
+                                   "is paused, too; it is to be resumed first");
+}
+
 /* The pages are stopped; on failure there is no record, and all is mapped. */
 static weir_status pause_stopped(weir__pause *self, weir_resource *leaf,
                                  weir_stream stream, weir_resource *host, record **out)
 {
     record *it;
     weir__error_record why;
-    weir_status status = weir__growable_settle_sync(leaf);
+    weir_status status = check_host(host);
+    if (status == WEIR_OK)
+        status = weir__growable_settle_sync(leaf);
     if (status == WEIR_OK)
         status = record_make(self->pages, &it);
     if (status != WEIR_OK)
@@ -338,8 +352,11 @@ static weir_status map_all(weir__pause *self, const record *it)
 static weir_status resume_stopped(weir__pause *self, record *it, weir_stream stream)
 {
     weir__error_record why;
+    weir_status status = check_host(it->host);
+    if (status != WEIR_OK)
+        return status;
     weir__pages_look(self->pages, it->now, it->count);
-    weir_status status = map_all(self, it);
+    status = map_all(self, it);
     bool copies = status == WEIR_OK;
     if (status == WEIR_OK)
         status = record_copy(self, it, stream, false);

@@ -223,6 +223,32 @@ static void no_room_on_the_host_pauses_nothing(void **state)
     scene_end(&it, true);
 }
 
+/* Where the copies are is paused, too: its pool has room, but no memory is there. */
+static void what_keeps_it_may_be_paused_itself(void **state)
+{
+    (void)state;
+    scene it;
+    scene_begin(&it, false);
+    weir_resource *keeper = open_spec(it.device, "pool/growable(chunk=16MiB)");
+    void *other = take(keeper, it.stream, 256);
+    must_ok(weir_growable_pause_sync(keeper, it.stream, NULL));
+    must_answer(WEIR_PAUSED, weir_growable_pause_sync(it.mr, it.stream, keeper));
+    must(!is_paused(it.mr));
+    must_ok(weir_growable_resume(keeper, it.stream));
+
+    must_ok(weir_growable_pause_sync(it.mr, it.stream, keeper));
+    must_ok(weir_growable_pause_sync(keeper, it.stream, it.host));
+    uint64_t maps = calls_of(it.device).range_map;
+    must_answer(WEIR_PAUSED, weir_growable_resume(it.mr, it.stream));
+    must_equal(calls_of(it.device).range_map, maps);
+    must(is_paused(it.mr) && pause_of(it.mr).kept_bytes == 3 * PAGE);
+    must_ok(weir_growable_resume(keeper, it.stream));
+    must_ok(weir_growable_resume(it.mr, it.stream));
+    give(keeper, it.stream, other, 256);
+    weir_resource_unref(keeper);
+    scene_end(&it, true);
+}
+
 /* ---- what is not unmapped ---- */
 
 /* The first chunk that is unmapped decides: behind it there is no way back. */
@@ -460,6 +486,7 @@ int main(void)
         cmocka_unit_test(the_device_is_lost_in_turn),
         cmocka_unit_test(no_room_on_the_device_leaves_it_paused),
         cmocka_unit_test(no_room_on_the_host_pauses_nothing),
+        cmocka_unit_test(what_keeps_it_may_be_paused_itself),
         cmocka_unit_test(chunks_that_stay_are_found_again),
         cmocka_unit_test(only_a_growable_is_paused),
         cmocka_unit_test(captures_keep_their_memory),
