@@ -10,7 +10,7 @@
 
 #include "few_blocks.h"
 #include "internal.h"
-#include "weir/resource_ops.h"
+#include "resource_internal.h"
 
 typedef struct fallback {
     weir_resource *primary, *alternate; /* counted by the resource */
@@ -193,7 +193,9 @@ static void fallback_statistics(void *context, weir_resource_statistics *out)
 {
     fallback *self = context;
     add_statistics(self->primary, out);
-    add_statistics(self->alternate, out);
+    if (weir__resource_counting(self->primary) !=
+        weir__resource_counting(self->alternate))
+        add_statistics(self->alternate, out);
     out->failures = atomic_load(&self->failures);
 }
 

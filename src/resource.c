@@ -485,11 +485,21 @@ bool weir_free(weir_resource *mr, void *ptr)
 
 /* ---- the rest ---- */
 
-/* What the second may keep beside what upstream holds; who does not tell how much that
- * is leaves it nothing. */
+weir_resource *weir__resource_counting(weir_resource *mr)
+{
+    while (mr != NULL && mr->ops.statistics == NULL)
+        mr = weir__resource_below(mr);
+    return mr;
+}
+
+/* What the second may keep beside what upstream holds, unless that is the same; who
+ * does not tell how much it is leaves it nothing. */
 static size_t keep_of_second(weir_resource *mr, size_t keep_bytes)
 {
     weir_resource_statistics now = { .struct_size = sizeof now };
+    weir_resource *counting = weir__resource_counting(mr->upstream);
+    if (counting != NULL && counting == weir__resource_counting(mr->second))
+        return keep_bytes;
     if (weir_resource_get_statistics(mr->upstream, &now) != WEIR_OK ||
         now.held_bytes >= keep_bytes)
         return 0;
@@ -550,12 +560,11 @@ weir_status weir_resource_get_statistics(weir_resource *mr,
     if (status != WEIR_OK)
         return status;
 
-    while (mr->ops.statistics == NULL && passes_on(mr))
-        mr = mr->upstream;
-    if (mr->ops.statistics == NULL)
+    weir_resource *counting = weir__resource_counting(mr);
+    if (counting == NULL)
         return weir__fail(WEIR_NOT_SUPPORTED, "%s keeps no statistics", mr->ops.name);
     weir_resource_statistics statistics = none;
-    mr->ops.statistics(mr->self, &statistics);
+    counting->ops.statistics(counting->self, &statistics);
     return weir__fill_out(out, &statistics, sizeof statistics);
 }
 

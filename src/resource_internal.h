@@ -14,6 +14,10 @@ void *weir__resource_self(weir_resource *mr, const weir_resource_ops *ops);
  * counted. */
 weir_resource *weir__resource_below(weir_resource *mr);
 
+/* Whose numbers weir_resource_get_statistics(mr) tells; null: nobody keeps any. Not
+ * counted. */
+weir_resource *weir__resource_counting(weir_resource *mr);
+
 /* A resource that counts its blocks itself. The core then counts references only: an
  * allocation and a deallocation change nothing that all threads share, and after
  * ops.deallocate has returned nothing of the resource is touched, for it may be gone.

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "weir/fallback.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
 #include "weir/resource_ops.h"
@@ -104,6 +105,31 @@ static void statistics_can_be_nested(void **state)
     weir_resource_unref(outer);
     weir_resource_unref(limited);
     weir_resource_unref(inner);
+    close_emulated(device);
+}
+
+/* A limit, and what lies above it kept for those who may pass it: what is held is held
+ * once, and what a trim leaves is left once. */
+static void one_resource_below_two_counts_once(void **state)
+{
+    (void)state;
+    const size_t mib = (size_t)1 << 20;
+    weir_device *device = open_stepped(support_seed(1));
+    weir_resource *below, *limited, *mr;
+    must_ok(weir_resource_open(device, "pool(growth=1MiB)/device", &below));
+    must_ok(weir_limiting_create(below, mib, &limited));
+    must_ok(weir_fallback_create(limited, below, &mr));
+    void *first = take(mr, NULL, mib), *second = take(mr, NULL, mib);
+    must_equal(statistics_of(mr).out_bytes, 2 * mib);
+    must_equal(statistics_of(mr).held_bytes, 2 * mib);
+    must_equal(statistics_of(mr).allocations, 2);
+    give(mr, NULL, first, mib);
+    give(mr, NULL, second, mib);
+    must_equal(weir_resource_trim_sync(mr, mib), mib);
+    must_equal(statistics_of(below).held_bytes, mib);
+    weir_resource_unref(mr);
+    weir_resource_unref(limited);
+    weir_resource_unref(below);
     close_emulated(device);
 }
 
@@ -241,6 +267,7 @@ int main(void)
         cmocka_unit_test(statistics_count_what_is_out_and_its_peak),
         cmocka_unit_test(statistics_count_failures_and_no_misuse),
         cmocka_unit_test(statistics_can_be_nested),
+        cmocka_unit_test(one_resource_below_two_counts_once),
         cmocka_unit_test(extensions_are_counted),
         cmocka_unit_test(statistics_are_exact_with_many_threads),
     };

@@ -27,7 +27,9 @@ extern "C" {
  * weir_resource_find works where both can find. A trim asks both: alternate keeps what
  * primary leaves of keep_bytes. Statistics are sums of both, so that a peak is that of
  * both at once or more; largest_free_bytes is the larger; failures are of requests to
- * this resource. There are none if one of the two keeps none.
+ * this resource. Where both only pass on what one resource below counts, as
+ * limiting/pool and that pool do, they are that one's. There are none if one of the two
+ * keeps none.
  *
  * In text the alternate is a chain of its own: "fallback(pinned)/pool/device",
  * "fallback(alternate=\"pool(limit=8GiB)/managed\")/pool/device". */
