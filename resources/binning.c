@@ -50,15 +50,26 @@ static const weir__size_bins *table_of(const binning *self)
     return atomic_load_explicit(&self->table, memory_order_acquire);
 }
 
-/* Whether a block came from that bin. Upstream is not asked: it tells itself if one
- * did not. */
-static bool has_block(const weir__size_bin *it, const void *ptr, size_t bytes,
-                      size_t alignment)
+/* Whether it lies in a slab. */
+static bool is_in_slab(const weir__size_bins *table, const void *ptr)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const weir__size_bin *it = table->bins[i];
+        if (it->is_own && weir_fixed_size_has(it->mr, ptr))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a block came from that bin. Upstream is not asked: it tells itself if one did
+ * not; but a slab would be a block to it, that comes back. */
+static bool has_block(const weir__size_bins *table, const weir__size_bin *it,
+                      const void *ptr, size_t bytes, size_t alignment)
 {
     if (it->is_own)
         return weir_fixed_size_has(it->mr, ptr);
     if (it->since == 0) /* upstream; with so many bytes there is no block */
-        return bytes != SIZE_MAX;
+        return bytes != SIZE_MAX && !is_in_slab(table, ptr);
     weir_block found = { .struct_size = sizeof found };
     return weir_resource_find(it->mr, ptr, &found) == WEIR_OK && found.bytes == bytes &&
            found.alignment == alignment;
@@ -101,7 +112,7 @@ static weir__size_bin *bin_from(const binning *self, const void *ptr, size_t byt
     size_t at = weir__size_bins_fit(table, bytes, alignment);
     weir__size_bin *it;
     while (it = table->bins[at],
-           WEIR_UNLIKELY(!has_block(it, ptr, bytes, alignment))) {
+           WEIR_UNLIKELY(!has_block(table, it, ptr, bytes, alignment))) {
         if (it->since == 0)
             return bin_around(table, ptr, it);
         at = earlier_fit(table, at, bytes, alignment);

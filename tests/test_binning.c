@@ -346,6 +346,13 @@ static void a_wrong_size_is_told_by_the_bin_it_lies_in(void **state)
                               WEIR_ALIGNMENT));
         must_be_misuse(&log, WEIR_MISUSE_FOREIGN_POINTER, (char *)blocks[i] + 256);
     }
+    /* As large as upstream's: there the slab begins, and is as large as that. */
+    weir_block slab = { .struct_size = sizeof slab };
+    must_ok(weir_resource_find(weir_resource_upstream(it.pool, 0), early, &slab));
+    must(slab.bytes > 4096);
+    must(!weir_deallocate(it.pool, it.streams[0], early, slab.bytes, slab.alignment));
+    must(strstr(log.message, "3000") != NULL);
+    must_be_misuse(&log, WEIR_MISUSE_WRONG_SIZE, early);
     must_equal(statistics_of(it.pool).out_blocks, 4);
     misuse_end();
     for (size_t i = 0; i < 4; i++)
