@@ -231,6 +231,7 @@ static void what_keeps_it_may_be_paused_itself(void **state)
     scene_begin(&it, false);
     weir_resource *keeper = open_spec(it.device, "pool/growable(chunk=16MiB)");
     void *other = take(keeper, it.stream, 256);
+    give(keeper, it.stream, take(keeper, it.stream, 8 * MIB), 8 * MIB);
     must_ok(weir_growable_pause_sync(keeper, it.stream, NULL));
     must_answer(WEIR_PAUSED, weir_growable_pause_sync(it.mr, it.stream, keeper));
     must(!is_paused(it.mr));
