@@ -281,6 +281,8 @@ static weir_status pause_stopped(weir__pause *self, weir_resource *leaf,
         return WEIR_OK;
     }
     weir__error_keep(&why);
+    if (it->saved != NULL) /* nobody else knows of copies that read what is out */
+        (void)weir__order_stream_sync(self->device->order, stream);
     record_drop(it, stream);
     weir__error_put_back(&why);
     return status;

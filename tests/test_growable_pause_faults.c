@@ -223,6 +223,30 @@ static void no_room_on_the_host_pauses_nothing(void **state)
     scene_end(&it, true);
 }
 
+/* The first run is being copied when the second cannot be. What is unmapped next was
+ * given back behind all that the program has put anywhere. */
+static void a_pause_that_fails_reads_no_more(void **state)
+{
+    (void)state;
+    scene it;
+    scene_begin(&it, false);
+    weir_stream other = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    must_ok(weir_stream_wait(it.device, other, it.stream));
+    plan_fault(it.device, "copy", 2, false, WEIR_DEVICE_ERROR);
+    must_answer(WEIR_DEVICE_ERROR,
+                weir_growable_pause_sync(it.mr, it.stream, it.host));
+    plan_fault(it.device, NULL, 0, false, WEIR_OK);
+    for (size_t i = 0; i < BLOCKS; i++)
+        give(it.mr, other, it.blocks[i], PAGE);
+    must_equal(weir_resource_trim_sync(it.mr, 0), 3 * PAGE);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        it.blocks[i] = take(it.mr, it.stream, PAGE);
+        stamp(it.device, it.stream, it.blocks[i], PAGE, i + 1);
+    }
+    end_stream(it.device, other);
+    scene_end(&it, true);
+}
+
 /* Where the copies are is paused, too: its pool has room, but no memory is there. */
 static void what_keeps_it_may_be_paused_itself(void **state)
 {
@@ -487,6 +511,7 @@ int main(void)
         cmocka_unit_test(the_device_is_lost_in_turn),
         cmocka_unit_test(no_room_on_the_device_leaves_it_paused),
         cmocka_unit_test(no_room_on_the_host_pauses_nothing),
+        cmocka_unit_test(a_pause_that_fails_reads_no_more),
         cmocka_unit_test(what_keeps_it_may_be_paused_itself),
         cmocka_unit_test(chunks_that_stay_are_found_again),
         cmocka_unit_test(only_a_growable_is_paused),
