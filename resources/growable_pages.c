@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "internal.h"
-#include "sync.h"
 
 #define PAGE WEIR__RANGE_GRANULE
 #define CHUNK_PAGES_MOST (WEIR_GROWABLE_CHUNK_MAX / PAGE)
@@ -29,6 +28,7 @@ struct weir__pages {
     size_t chunk_pages;
     size_t chunk_most;     /* pages of a chunk */
     bool remaps;
+    weir__written written;
     weir__mutex mapping;   /* held by who maps or unmaps, across device calls: so that
                               nobody does once the range is stopped */
     weir__mutex lock;      /* guards all below */
@@ -210,9 +210,10 @@ static bool claim_idle(weir__pages *self, size_t from, size_t to, size_t *first,
  * those knew who gave it back, and not before the chunk was his. */
 static bool chunk_unmap(weir__pages *self, size_t first, size_t pages)
 {
+    bool done = weir__written_sync(&self->written, weir__pages_key(self)) == WEIR_OK;
     weir__note_learn(self->device, weir__pages_key(self));
-    bool done = weir__range_unmap(self->device, address_of(self, first),
-                                  pages * PAGE) == WEIR_OK;
+    done = done && weir__range_unmap(self->device, address_of(self, first),
+                                     pages * PAGE) == WEIR_OK;
     weir__mutex_lock(&self->lock);
     clear_pages(self, first, pages, done ? TAKEN | MAPPED | FIRST : TAKEN);
     if (done)
@@ -498,6 +499,11 @@ void weir__pages_look(weir__pages *self, unsigned char *out, size_t count)
     weir__mutex_unlock(&self->lock);
 }
 
+weir__written *weir__pages_written(weir__pages *self)
+{
+    return &self->written;
+}
+
 void *weir__pages_address(const weir__pages *self, size_t page)
 {
     return address_of(self, page);
@@ -553,6 +559,7 @@ weir_status weir__pages_open(weir_device *device, const weir_growable_options *o
     self->chunk_pages = options->chunk_bytes / PAGE;
     self->remaps = options->remap;
     self->chunk_most = options->remap ? self->chunk_pages : CHUNK_PAGES_MOST;
+    weir__written_init(&self->written, device);
     weir__mutex_init(&self->mapping, WEIR__RANK_MISS);
     weir__mutex_init(&self->lock, WEIR__RANK_GROWABLE);
     *out = self;
@@ -569,6 +576,7 @@ size_t weir__pages_close(weir__pages *self)
         status = weir__range_release(self->device, self->base, self->count * PAGE);
     weir__mutex_destroy(&self->lock);
     weir__mutex_destroy(&self->mapping);
+    weir__written_end(&self->written);
     weir__host_free(self);
     return left;
 }

@@ -1,7 +1,8 @@
 /* growable_pages.h - the addresses of a growable resource: which of their pages are
  * mapped, and which of those are taken.
  *
- * A range knows nothing of streams. What is free in it nobody uses any more; what is
+ * A range knows nothing of streams, but for what a resume has written
+ * (growable_written.h). What is free in it nobody uses any more; what is
  * taken is its user's, who says of a part of it that it is kept: given back, and not
  * done yet. Any thread may call any of these at any time, but for close. None calls the
  * device under the range's lock: pages that are being mapped or unmapped are taken
@@ -10,6 +11,7 @@
 #define WEIR_GROWABLE_PAGES_H
 
 #include "device/device.h"
+#include "growable_written.h"
 #include "weir/growable.h"
 
 typedef struct weir__pages weir__pages;
@@ -72,6 +74,8 @@ size_t weir__pages_top(weir__pages *pages);
 /* The octets of the first `count` pages. */
 void weir__pages_look(weir__pages *pages, unsigned char *out, size_t count);
 void *weir__pages_address(const weir__pages *pages, size_t page);
+/* What is being written: to be waited for before a chunk is unmapped. */
+weir__written *weir__pages_written(weir__pages *pages);
 /* A chunk, taken or not: whether its pages are taken does not change. */
 weir_status weir__pages_map_chunk(weir__pages *pages, size_t first, size_t count);
 weir_status weir__pages_unmap_chunk(weir__pages *pages, size_t first, size_t count);

@@ -188,6 +188,13 @@ static size_t record_absent(const weir__pause *self, const record *it)
     return bytes;
 }
 
+/* What the last resume has put on a stream. */
+static weir_status written_sync(const weir__pause *self)
+{
+    return weir__written_sync(weir__pages_written(self->pages),
+                              weir__pages_key(self->pages));
+}
+
 /* ---- the state ---- */
 
 /* It is whom it answers OK to who changes it, until change_end; unless it was `done`
@@ -275,6 +282,8 @@ static weir_status pause_stopped(weir__pause *self, weir_resource *leaf,
     if (status == WEIR_OK)
         status = weir__order_stream_sync(self->device->order, stream);
     if (status == WEIR_OK)
+        status = written_sync(self);
+    if (status == WEIR_OK)
         status = unmap_all(self, it);
     if (status == WEIR_OK) {
         *out = it;
@@ -355,17 +364,21 @@ static weir_status resume_stopped(weir__pause *self, record *it, weir_stream str
 {
     weir__error_record why;
     weir_status status = check_host(it->host);
+    if (status == WEIR_OK) /* only where one before has failed */
+        status = written_sync(self);
     if (status != WEIR_OK)
         return status;
     weir__pages_look(self->pages, it->now, it->count);
     status = map_all(self, it);
-    bool copies = status == WEIR_OK;
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
         status = record_copy(self, it, stream, false);
+        if (it->saved != NULL)
+            weir__written_note(weir__pages_written(self->pages), stream);
+    }
     if (status == WEIR_OK)
         return WEIR_OK;
     weir__error_keep(&why);
-    if (!copies || weir__order_stream_sync(self->device->order, stream) == WEIR_OK) {
+    if (written_sync(self) == WEIR_OK) {
         weir__pages_look(self->pages, it->now, it->count);
         (void)unmap_all(self, it);
     }
@@ -434,7 +447,8 @@ void weir__pause_end(weir__pause *self)
 {
     if (self->record != NULL) {
         record *it = self->record;
-        if (it->saved != NULL) /* it was waited for */
+        (void)written_sync(self); /* a resume may have failed */
+        if (it->saved != NULL)
             (void)weir_deallocate_after(it->host, it->saved, it->saved_bytes,
                                         WEIR_ALIGNMENT, NULL, 0);
         it->saved = NULL;

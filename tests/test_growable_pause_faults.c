@@ -247,6 +247,30 @@ static void a_pause_that_fails_reads_no_more(void **state)
     scene_end(&it, true);
 }
 
+/* To the pool it is free since before the resume, which has it written all the same. */
+static void what_a_resume_writes_is_not_unmapped(void **state)
+{
+    (void)state;
+    scene it;
+    scene_begin(&it, false);
+    weir_resource *pool = open_spec(it.device, "pool/growable(chunk=2MiB)");
+    void *stays = take(pool, it.stream, PAGE);
+    void *goes = take(pool, it.stream, 4 * PAGE);
+    weir_stream other = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    stamp(it.device, it.stream, stays, PAGE, 7);
+    must_ok(weir_growable_pause_sync(pool, it.stream, it.host));
+    must_ok(weir_stream_wait(it.device, other, it.stream));
+    give(pool, other, goes, 4 * PAGE);
+    must_ok(weir_stream_wait(it.device, it.stream, other));
+    must_ok(weir_growable_resume(pool, it.stream));
+    must(weir_resource_trim_sync(pool, 0) > 0);
+    check_stamp(it.device, it.stream, stays, PAGE, 7);
+    give(pool, it.stream, stays, PAGE);
+    end_stream(it.device, other);
+    weir_resource_unref(pool);
+    scene_end(&it, true);
+}
+
 /* Where the copies are is paused, too: its pool has room, but no memory is there. */
 static void what_keeps_it_may_be_paused_itself(void **state)
 {
@@ -512,6 +536,7 @@ int main(void)
         cmocka_unit_test(no_room_on_the_device_leaves_it_paused),
         cmocka_unit_test(no_room_on_the_host_pauses_nothing),
         cmocka_unit_test(a_pause_that_fails_reads_no_more),
+        cmocka_unit_test(what_a_resume_writes_is_not_unmapped),
         cmocka_unit_test(what_keeps_it_may_be_paused_itself),
         cmocka_unit_test(chunks_that_stay_are_found_again),
         cmocka_unit_test(only_a_growable_is_paused),
