@@ -93,7 +93,8 @@ weir_growable_create(weir_device *device, const weir_growable_options *options,
  * uses the memory has been put on `stream`, or in front of what is on it: also of
  * blocks that came back to a resource above, and of blocks of a capture, which stay its
  * own. To that work a pause and a resume are one more user: they read or write, on
- * `stream`, all that is kept.
+ * `stream`, all that is kept. A resource `checking` above has its guards in it, and
+ * finds them gone if the contents are not kept.
  *
  * What others know the memory by (registrations with NCCL or for RDMA, handles opened
  * elsewhere) stands for what was there before, and keeps it: undo that first. Peers
@@ -125,8 +126,9 @@ weir_growable_pause_sync(weir_resource *mr, weir_stream stream, weir_resource *k
 
 /* Resumes: maps as much as was unmapped of what is still in use, and puts the copies
  * back on `stream`, where memory of keep_in goes back behind them. What follows on the
- * stream can use it all, other streams only behind that. Waits for nothing on the host,
- * unless a copy fails. Not paused: OK, and nothing changes.
+ * stream can use it all, other streams only behind that; nothing is unmapped before.
+ * Waits for nothing on the host, unless a copy fails. Not paused: OK, and nothing
+ * changes.
  *
  *   OUT_OF_MEMORY      the device has not so much memory now
  *   INVALID_ARGUMENT, CAPTURING, PAUSED, DEVICE_ERROR, DEVICE_LOST   as above
