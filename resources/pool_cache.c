@@ -46,8 +46,11 @@ void weir__cache_empty_bin(weir__cache *cache, const weir__heap_view *view,
 
 void weir__cache_spill_all(weir__cache *cache, const weir__heap_view *view)
 {
-    for (uint32_t i = 0; i < WEIR__BINS; i++)
-        weir__cache_empty_bin(cache, view, &cache->bins[i]);
+    for (uint32_t i = 0; i < WEIR__BINS; i++) {
+        weir__bin *bin = &cache->bins[i];
+        if ((bin->count | bin->full) != 0)
+            weir__cache_empty_bin(cache, view, bin);
+    }
 }
 
 /* Whether a bin has more than its share of `most_bytes`; one block never is. */
