@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "internal.h"
+
 /* What a test build has by default. */
 #define SUPERBLOCK (256 * KIB)
 #define SMALL      (64 * KIB) /* the largest that is */
@@ -422,6 +424,35 @@ static void trim_gives_back_what_is_free(void **state)
     close_scene(&it);
 }
 
+/* What the global arena has idle goes upstream before a request is refused for want of
+ * records, and waits for nothing: whoever gets it there comes behind its work. */
+static void what_goes_upstream_goes_behind_its_work(void **state)
+{
+    (void)state;
+    (void)support_seed(1);
+    pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 128 * MIB);
+    weir_resource *below;
+    void *large, *refused, *next;
+    must_ok(weir_resource_open(it.device, "pool/device", &below));
+    it.pool = open_arena(weir_resource_ref(below), 0);
+    large = take(it.pool, it.streams[0], MIB);
+    uint64_t gate = stall(&it, 0);
+    stamp(it.device, it.streams[0], large, MIB, 1);
+    give(it.pool, it.streams[0], large, MIB);
+    weir__host_fail_at(1, true);
+    must_answer(WEIR_OUT_OF_HOST_MEMORY, weir_allocate(it.pool, it.streams[1], SMALL,
+                                                       WEIR_ALIGNMENT, &refused));
+    weir__host_fail_at(0, false);
+    must_equal(statistics_of(below).out_blocks, 0);
+    next = take(below, it.streams[1], MIB);
+    stamp(it.device, it.streams[1], next, MIB, 2);
+    open_gate(&it, gate);
+    check_stamp(it.device, it.streams[1], next, MIB, 2);
+    give(below, it.streams[1], next, MIB);
+    weir_resource_unref(below);
+    close_scene(&it);
+}
+
 /* The upstream's own reference first or last, the arena's before or behind the last
  * block; and a stream that ends in between. */
 static void parts_may_go_in_any_order(void **state)
@@ -550,6 +581,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_streams_end_gives_its_superblocks_back),
         cmocka_unit_test(idle_superblocks_go_back_as_memory_grows),
         cmocka_unit_test(trim_gives_back_what_is_free),
+        cmocka_unit_test(what_goes_upstream_goes_behind_its_work),
         cmocka_unit_test(parts_may_go_in_any_order),
         cmocka_unit_test(a_wrong_free_is_told),
         cmocka_unit_test(small_blocks_may_be_the_global_arenas),
