@@ -70,7 +70,8 @@ weir_status weir__leaf_extend(void *context, weir_stream stream, void *ptr,
         return weir__fail(WEIR_INVALID_ARGUMENT,
                           "%s: no block of %zu bytes at %p can be %zu long", kind->name,
                           bytes, ptr, new_bytes);
-    weir__leaf_make_room(self, new_bytes - bytes);
+    weir__leaf_make_room(self, weir__leaf_held_bytes_of(self, new_bytes) -
+                                   weir__leaf_held_bytes_of(self, bytes));
     weir_status status = kind->extend(self->device, self->options, ptr, bytes,
                                       new_bytes);
     if (status == WEIR_OUT_OF_MEMORY && weir__leaf_free_done(self) > 0)

@@ -250,6 +250,29 @@ static void free_chunks_make_a_block(void **state)
     close_emulated(device);
 }
 
+/* In its last page a block has room: nothing has to go for that, or to be waited for. */
+static void room_in_a_page_costs_nothing(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(0);
+    weir_resource *mr;
+    weir_stream stream = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    must_ok(weir_resource_open(device, "growable(remap=true)", &mr));
+    void *block = take(mr, stream, PAGE + 100), *other = take(mr, stream, PAGE);
+    uint64_t gate = raw_stall(device, stream);
+    give(mr, stream, other, PAGE);
+    uint64_t waits = calls_of(device).event_sync;
+    must_ok(weir_resource_extend(mr, stream, block, PAGE + 100, WEIR_ALIGNMENT,
+                                 2 * PAGE));
+    must_equal(calls_of(device).event_sync, waits);
+    must_equal(statistics_of(mr).held_bytes, 3 * PAGE);
+    raw_open_gate(device, gate);
+    give(mr, stream, block, 2 * PAGE);
+    end_stream(device, stream);
+    weir_resource_unref(mr);
+    close_emulated(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +283,7 @@ int main(void)
         cmocka_unit_test(without_host_memory_nothing_is_cut),
         cmocka_unit_test(pieces_are_blocks_to_statistics),
         cmocka_unit_test(free_chunks_make_a_block),
+        cmocka_unit_test(room_in_a_page_costs_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
