@@ -250,7 +250,7 @@ static void free_chunks_make_a_block(void **state)
     close_emulated(device);
 }
 
-/* In its last page a block has room: nothing has to go for that, or to be waited for. */
+/* In its last page a block has room: nothing has to go for that, or is waited for. */
 static void room_in_a_page_costs_nothing(void **state)
 {
     (void)state;
