@@ -300,6 +300,8 @@ weir_status weir_resource_cut(weir_resource *mr, void *ptr, size_t bytes,
     for (int more = begin < end ? (begin > 0) + (end < bytes) : 0;
          more > 0 && mr->counting == NULL; more--)
         count_out(mr);
+    if (begin < end && mr->listens && thread->depth == 0)
+        mr->device->ops->note_cut(mr->device->self, ptr, bytes, begin, end);
     *from = begin;
     *to = end;
     return WEIR_OK;

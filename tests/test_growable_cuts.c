@@ -84,6 +84,28 @@ static void a_part_becomes_a_block(void **state)
     close_emulated(device);
 }
 
+/* What is cut out can be another's, while what is left is not. */
+static void the_ledger_knows_a_part(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(0);
+    weir_resource *mr;
+    must_ok(weir_resource_open(device, "growable(remap=true)", &mr));
+    unsigned char *a = take(mr, NULL, CHUNK);
+    must_cut(mr, a, CHUNK, SIZE_MAX, PAGE, 2 * PAGE, PAGE, 2 * PAGE);
+    give(mr, NULL, a + PAGE, PAGE);
+    must(take(mr, NULL, PAGE) == a + PAGE);
+    must_be_quiet(device);
+    give(mr, NULL, a + 2 * PAGE, CHUNK - 2 * PAGE);
+    give(mr, NULL, a + PAGE, PAGE);
+    give(mr, NULL, a, PAGE);
+    must(take(mr, NULL, CHUNK) == a);
+    must_be_quiet(device);
+    give(mr, NULL, a, CHUNK);
+    weir_resource_unref(mr);
+    close_emulated(device);
+}
+
 /* A block of so many chunks, each mapped by itself. */
 static unsigned char *take_chunks(weir_resource *mr, size_t count)
 {
@@ -277,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_part_becomes_a_block),
+        cmocka_unit_test(the_ledger_knows_a_part),
         cmocka_unit_test(no_more_is_cut_than_is_wanted),
         cmocka_unit_test(neighbours_keep_a_chunk),
         cmocka_unit_test(what_is_no_block_is_not_cut),

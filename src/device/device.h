@@ -221,6 +221,8 @@ typedef struct weir__device_ops {
     /* Such a block of `bytes` is `new_bytes` long from now on. */
     void (*note_extend)(void *self, weir_stream stream, void *ptr, size_t bytes,
                         size_t new_bytes);
+    /* Such a block is several from now on, one of them from `from` to `to`. */
+    void (*note_cut)(void *self, void *ptr, size_t bytes, size_t from, size_t to);
     /* Hand-overs between host threads inside Weir. A thread that has learnt that
      * `event` (as it was recorded when this thread asked; null: all that this thread
      * knows) is done tells it to clock `key`; another that reads the done mark of

@@ -127,6 +127,13 @@ static void note_allocate(void *device, weir_stream stream, void *ptr, size_t by
     note_extend(device, stream, ptr, 0, bytes);
 }
 
+static void note_cut(void *device, void *ptr, size_t bytes, size_t from, size_t to)
+{
+    weir__emulated *self = device;
+    if (self->ledger != NULL)
+        weir__ledger_cut(self->ledger, (uintptr_t)ptr, bytes, from, to);
+}
+
 /* On a stream that is not there any more it is behind points that nobody named; and on
  * one that is captured nothing runs that it could be behind. */
 static void note_deallocate(void *device, weir_stream stream, void *ptr, size_t bytes)
@@ -282,6 +289,7 @@ const weir__device_ops weir__emulated_ops = {
     .emulated = emulated_itself,
     .note_allocate = note_allocate,
     .note_extend = note_extend,
+    .note_cut = note_cut,
     .note_deallocate = note_deallocate,
     .note_done = note_done,
     .note_learn = note_learn,

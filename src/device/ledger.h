@@ -155,6 +155,9 @@ void weir__ledger_allocate(weir__ledger *ledger, uint64_t thread, uint64_t id,
 /* Only what is added counts as handed out now; all goes back as one block. */
 void weir__ledger_extend(weir__ledger *ledger, uint64_t thread, uint64_t id,
                          uintptr_t ptr, size_t bytes, size_t new_bytes);
+/* What is before `from`, from there to `to`, and behind goes back by itself. */
+void weir__ledger_cut(weir__ledger *ledger, uintptr_t ptr, size_t bytes, size_t from,
+                      size_t to);
 void weir__ledger_deallocate(weir__ledger *ledger, uint64_t thread, uint64_t id,
                              uintptr_t ptr, size_t bytes);
 

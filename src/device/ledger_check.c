@@ -231,6 +231,33 @@ static void lengthen(weir__ledger *self, uintptr_t ptr, size_t had, size_t bytes
     }
 }
 
+static bool cut(weir__ledger *self, uintptr_t ptr, size_t bytes, size_t from, size_t to)
+{
+    uintptr_t ends[] = { weir__end_of(ptr, from), weir__end_of(ptr, to),
+                         weir__end_of(ptr, bytes) };
+    if (!weir__history_cut(&self->history, ends[0], ends[1]))
+        return false;
+    for (weir__piece *piece = weir__history_first(&self->history, ptr);
+         piece != NULL && piece->begin < ends[2]; piece = piece->next[0]) {
+        size_t i = 0;
+        uintptr_t begin = ptr;
+        if (!is_of_block(piece, ptr, bytes))
+            continue;
+        while (piece->begin >= ends[i])
+            begin = ends[i++];
+        piece->lease.ptr = begin;
+        piece->lease.bytes = ends[i] - begin;
+    }
+    return true;
+}
+
+void weir__ledger_cut(weir__ledger *self, uintptr_t ptr, size_t bytes, size_t from,
+                      size_t to)
+{
+    if (weir__ledger_in(self))
+        weir__ledger_out(self, cut(self, ptr, bytes, from, to));
+}
+
 bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t ptr,
                            size_t had, size_t bytes)
 {
