@@ -8,6 +8,7 @@
 #include "support.h"
 #include "support_work.h"
 #include "weir/growable.h"
+#include "weir/leaves.h"
 #include "weir/limiting.h"
 #include "weir/resource_ops.h"
 
@@ -166,6 +167,44 @@ static void pausing_twice_is_pausing_once(void **state)
 }
 
 /* ---- meanwhile ---- */
+
+/* Of what keeps the contents: it asks for what is free in what is being paused. */
+static weir_status keep_elsewhere(void *context, weir_stream stream, size_t bytes,
+                                  size_t alignment, void **out)
+{
+    const scene *it = context;
+    void *none = context;
+    must_answer(WEIR_PAUSED, weir_allocate(it->mr, stream, PAGE, alignment, &none));
+    must(none == NULL);
+    return weir_allocate(it->host, stream, bytes, alignment, out);
+}
+
+static void give_elsewhere(void *context, weir_stream stream, void *ptr, size_t bytes,
+                           size_t alignment)
+{
+    const scene *it = context;
+    must(weir_deallocate(it->host, stream, ptr, bytes, alignment));
+}
+
+static void what_is_being_paused_gives_nothing_out(void **state)
+{
+    (void)state;
+    scene it = begin();
+    const weir_callbacks calls = { .struct_size = sizeof calls,
+                                   .allocate = keep_elsewhere,
+                                   .deallocate = give_elsewhere };
+    weir_resource *keeper;
+    must_ok(weir_callback_create(it.device, &calls, &it, &keeper));
+    unsigned char *a = take(it.mr, it.stream, PAGE);
+    stamp(it.device, it.stream, a, PAGE, 1);
+    must_ok(weir_growable_pause_sync(it.mr, it.stream, keeper));
+    must_be(it.mr, true, 4 * PAGE, PAGE);
+    must_ok(weir_growable_resume(it.mr, it.stream));
+    check_stamp(it.device, it.stream, a, PAGE, 1);
+    give(it.mr, it.stream, a, PAGE);
+    weir_resource_unref(keeper);
+    end(&it);
+}
 
 static void what_is_paused_gives_nothing_out(void **state)
 {
@@ -345,6 +384,7 @@ int main(void)
         cmocka_unit_test(what_is_kept_comes_back),
         cmocka_unit_test(what_is_dropped_is_unknown),
         cmocka_unit_test(pausing_twice_is_pausing_once),
+        cmocka_unit_test(what_is_being_paused_gives_nothing_out),
         cmocka_unit_test(what_is_paused_gives_nothing_out),
         cmocka_unit_test(what_is_paused_can_end),
         cmocka_unit_test(what_is_paused_ends_beside_a_capture),

@@ -447,7 +447,7 @@ static void a_pool_above_is_paused_with_it(void **state)
 
 /* ---- threads ---- */
 
-enum { USERS = 2, RUNS = 20 };
+enum { USERS = 2 };
 
 typedef struct user {
     weir_resource *mr, *host;
@@ -505,7 +505,8 @@ static void others_may_come_at_any_time(void **state)
     (void)state;
     if (support_is_cuda()) /* whose ledger is always there: it takes these for users */
         skip();
-    for (uint64_t i = 0; i < RUNS; i++) {
+    uint64_t runs = support_bound("threads beside a pause", 80, 400);
+    for (uint64_t i = 0; i < runs; i++) {
         uint64_t seed = support_seed(i);
         weir_device *device = open_small(1024 * MIB, true, seed);
         weir_resource *mr = open_spec(device, "growable(chunk=4MiB)");
