@@ -11,6 +11,7 @@
 
 /* A visit takes some hundred nanoseconds, unless its owner has lost its processor. */
 #define LOOKS_WITHOUT_PAUSE 100
+#define LOOKS_WITH_TURN     1000u
 
 bool weir__gate_fences;
 
@@ -40,6 +41,9 @@ static void pause_after(const weir__gate *gate, uint32_t looks)
         return;
     if (looks >= LOOKS_WITHOUT_PAUSE)
         (void)sched_yield();
+    /* The owner is past its last turn, and may sleep on a lock of who waits for one. */
+    if (looks % LOOKS_WITH_TURN == LOOKS_WITH_TURN - 1)
+        weir__yield();
 }
 
 bool weir__gate_is_mine(const weir__gate *gate)
