@@ -271,6 +271,26 @@ static void what_a_resume_writes_is_not_unmapped(void **state)
     scene_end(&it, true);
 }
 
+/* Nor by a pause on another stream. */
+static void what_a_resume_writes_is_not_paused(void **state)
+{
+    (void)state;
+    scene it;
+    scene_begin(&it, false);
+    weir_resource *mr = open_spec(it.device, "growable(chunk=2MiB)");
+    void *stays = take(mr, it.stream, PAGE);
+    weir_stream other = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    stamp(it.device, it.stream, stays, PAGE, 7);
+    must_ok(weir_growable_pause_sync(mr, it.stream, it.host));
+    must_ok(weir_growable_resume(mr, it.stream));
+    must_ok(weir_growable_pause_sync(mr, other, NULL));
+    must_ok(weir_growable_resume(mr, other));
+    give(mr, it.stream, stays, PAGE);
+    end_stream(it.device, other);
+    weir_resource_unref(mr);
+    scene_end(&it, true);
+}
+
 /* Where the copies are is paused, too: its pool has room, but no memory is there. */
 static void what_keeps_it_may_be_paused_itself(void **state)
 {
@@ -538,6 +558,7 @@ int main(void)
         cmocka_unit_test(no_room_on_the_host_pauses_nothing),
         cmocka_unit_test(a_pause_that_fails_reads_no_more),
         cmocka_unit_test(what_a_resume_writes_is_not_unmapped),
+        cmocka_unit_test(what_a_resume_writes_is_not_paused),
         cmocka_unit_test(what_keeps_it_may_be_paused_itself),
         cmocka_unit_test(chunks_that_stay_are_found_again),
         cmocka_unit_test(only_a_growable_is_paused),
