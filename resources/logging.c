@@ -42,6 +42,7 @@ typedef struct logging {
     weir_resource *upstream;  /* counted by the resource */
     const char *device;       /* its name, which lives with it */
     bool can_find;            /* upstream can */
+    bool can_extend;          /* likewise */
     int file;                 /* -1: not open */
     bool is_regular;          /* a file with an end that can be cut off */
     time_t zone_seconds;      /* that local time is ahead by */
@@ -55,7 +56,8 @@ typedef struct logging {
     int last_errno;
     uint64_t end_bytes;       /* of the file, if all that waits were in it */
     size_t waiting_bytes;
-    char waiting[];           /* room for flush_bytes, and a line more, filled up */
+    char waiting[];           /* room for flush_bytes, and two lines more, of which one
+                                 is filled up */
 } logging;
 
 /* ---- into the file ---- */
@@ -212,6 +214,20 @@ static void log_line(logging *self, action what, weir_stream stream, const void 
     weir__mutex_unlock(&self->lock);
 }
 
+/* To who reads the log, a block that grew was freed and is allocated again where it is:
+ * no line of another call comes in between. */
+static void log_growth(logging *self, weir_stream stream, const void *ptr, size_t bytes,
+                       size_t alignment, size_t new_bytes)
+{
+    pid_t thread = gettid();
+    weir__mutex_lock(&self->lock);
+    line_add_locked(self, thread, FREE, stream, ptr, bytes, alignment);
+    line_add_locked(self, thread, ALLOCATE, stream, ptr, new_bytes, alignment);
+    if (self->waiting_bytes >= self->flush_bytes)
+        write_waiting_locked(self);
+    weir__mutex_unlock(&self->lock);
+}
+
 /* ---- the resource ---- */
 
 static weir_status logging_allocate(void *context, weir_stream stream, size_t bytes,
@@ -223,6 +239,17 @@ static weir_status logging_allocate(void *context, weir_stream stream, size_t by
         log_line(self, ALLOCATE, stream, *out, bytes, alignment);
     else
         log_line(self, ALLOCATE_FAILURE, stream, NULL, bytes, alignment);
+    return status;
+}
+
+static weir_status logging_extend(void *context, weir_stream stream, void *ptr,
+                                  size_t bytes, size_t alignment, size_t new_bytes)
+{
+    logging *self = context;
+    weir_status status = weir_resource_extend(self->upstream, stream, ptr, bytes,
+                                              alignment, new_bytes);
+    if (status == WEIR_OK)
+        log_growth(self, stream, ptr, bytes, alignment, new_bytes);
     return status;
 }
 
@@ -283,6 +310,7 @@ static const weir_resource_ops logging_ops = {
     .destroy = logging_destroy,
     .upstream = logging_upstream,
     .deallocate_after = logging_deallocate_after,
+    .extend = logging_extend,
 };
 
 /* ---- the file ---- */
@@ -368,7 +396,7 @@ static weir_status logging_make(weir_resource *upstream,
     if (status != WEIR_OK)
         return status;
 
-    size_t bytes = sizeof(logging) + options->flush_bytes + 2 * LINE_BYTES_MAX;
+    size_t bytes = sizeof(logging) + options->flush_bytes + 3 * LINE_BYTES_MAX;
     logging *self = weir__host_alloc(bytes);
     if (self == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY,
@@ -377,6 +405,7 @@ static weir_status logging_make(weir_resource *upstream,
         .upstream = upstream,
         .device = device.name,
         .can_find = properties.can_find,
+        .can_extend = properties.can_extend,
         .file = -1,
         .zone_seconds = zone_seconds_now(),
         .append = options->append,
@@ -422,9 +451,12 @@ weir_status weir_logging_create(weir_resource *upstream, const char *file,
     if (status != WEIR_OK)
         return status;
 
+    weir_resource_ops ops = logging_ops;
+    if (!self->can_extend)
+        ops.extend = NULL;
     status = file_open(self, file, &goes_on);
     if (status == WEIR_OK)
-        status = weir_resource_create(&logging_ops, self, out);
+        status = weir_resource_create(&ops, self, out);
     if (status != WEIR_OK) {
         logging_destroy(self);
         return status;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "internal.h"
+#include "support_roomy.h"
 
 /* ---- what is in a line ---- */
 
@@ -280,6 +281,84 @@ static void logging_keeps_the_order_of_many_threads(void **state)
     }
 }
 
+/* ---- blocks that grow ---- */
+
+/* Lines enough that some fall on the end of a page. */
+static void logging_writes_a_block_that_grows_as_two_lines(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 100 };
+    weir_device *device = open_stepped(support_seed(9));
+    weir_logging_options options = WEIR_LOGGING_OPTIONS_INIT;
+    for (; options.flush_bytes <= 1000; options.flush_bytes += 500) {
+        roomy below;
+        weir_resource *pool, *upstream, *mr;
+        must_ok(weir_resource_open(device, "pool/device", &pool));
+        upstream = roomy_open(&below, pool, 4096);
+        must_ok(weir_logging_create(upstream, log_path, &options, &mr));
+        weir_stream stream = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+        void *ptr[ROUNDS];
+        for (size_t i = 0; i < ROUNDS; i++) {
+            ptr[i] = take(mr, NULL, 1000);
+            must_ok(weir_stream_wait(device, stream, NULL));
+            must_ok(weir_resource_extend(mr, stream, ptr[i], 1000, 256, 3000));
+            must_answer(WEIR_OUT_OF_MEMORY,
+                        weir_resource_extend(mr, NULL, ptr[i], 3000, 256, 5000));
+            must_ok(weir_stream_wait(device, NULL, stream));
+            give(mr, NULL, ptr[i], 3000);
+        }
+        must_equal(below.extensions, ROUNDS);
+        must_equal(below.refusals, ROUNDS);
+        end_stream(device, stream);
+        weir_resource_unref(mr);
+        weir_resource_unref(upstream);
+        weir_resource_unref(pool);
+
+        log_lines log = log_read_lines();
+        must_equal(log.count, 4 * ROUNDS);
+        for (size_t i = 0; i < ROUNDS; i++) {
+            const log_line *it = &log.all[4 * i];
+            must_be_line(&it[0], "allocate", ptr[i], 1000, NULL, 256);
+            must_be_line(&it[1], "free", ptr[i], 1000, stream, 256);
+            must_be_line(&it[2], "allocate", ptr[i], 3000, stream, 256);
+            must_be_line(&it[3], "free", ptr[i], 3000, NULL, 256);
+        }
+        log_must_keep_to_pages();
+        free(log.all);
+    }
+    close_emulated(device);
+}
+
+static void logging_lets_a_pool_grow_in_place(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(10));
+    weir_resource *mr = log_over(device, "growable", false, 0), *pool;
+    must_ok(weir_pool_create(mr, NULL, &pool));
+    weir_resource_unref(mr);
+    void *ptr[3];
+    for (size_t i = 0; i < 3; i++)
+        ptr[i] = take(pool, NULL, (size_t)64 << 20);
+    for (size_t i = 0; i < 3; i++)
+        give(pool, NULL, ptr[i], (size_t)64 << 20);
+    weir_resource_unref(pool);
+
+    log_lines log = log_read_lines();
+    must(log.count >= 4);
+    for (size_t i = 1; i + 1 < log.count; i++)
+        assert_string_equal(log.all[i].pointer, log.all[0].pointer);
+    must_be_replayable(&log);
+    must(log.all[log.count - 1].bytes >= (size_t)192 << 20);
+    free(log.all);
+
+    mr = log_over(device, "pool/device", false, 0); /* which cannot */
+    weir_resource_properties properties = { .struct_size = sizeof properties };
+    must_ok(weir_resource_get_properties(mr, &properties));
+    must(!properties.can_extend && properties.can_find && properties.can_trim);
+    weir_resource_unref(mr);
+    close_emulated(device);
+}
+
 /* ---- when lines are written ---- */
 
 static void logging_lets_lines_wait_up_to_a_number_of_bytes(void **state)
@@ -451,6 +530,8 @@ int main(void)
         cmocka_unit_test(logging_leaves_out_what_asks_nothing_and_misuse),
         cmocka_unit_test(logging_tells_of_a_free_before_upstream_has_it),
         cmocka_unit_test(logging_keeps_the_order_of_many_threads),
+        cmocka_unit_test(logging_writes_a_block_that_grows_as_two_lines),
+        cmocka_unit_test(logging_lets_a_pool_grow_in_place),
         cmocka_unit_test(logging_lets_lines_wait_up_to_a_number_of_bytes),
         cmocka_unit_test(logging_appends_to_a_log_and_to_nothing_else),
         cmocka_unit_test(logging_has_its_file_to_itself),

@@ -17,9 +17,13 @@
  *
  * The order is a valid one to replay: an allocation is logged after upstream made it,
  * a deallocation before upstream gets the memory back. weir_deallocate_after, which
- * names no stream, is logged as on the legacy one (0x1). Not logged is what asks
- * nothing of upstream: zero bytes, null, an alignment that cannot be, an allocation
- * from a lost device; and misuse that upstream can tell beforehand (can_find). */
+ * names no stream, is logged as on the legacy one (0x1). A block that has grown in
+ * place (weir_resource_extend) is two lines, one right behind the other: a free with
+ * its old size and an allocation with its new one, of the same pointer, both on the
+ * stream of the call; a replay may move it there. Not logged is what asks nothing of
+ * upstream: zero bytes, null, an alignment that cannot be, an allocation from a lost
+ * device; and what changes nothing: a block that upstream does not extend, and misuse
+ * that it can tell beforehand (can_find). */
 #ifndef WEIR_LOGGING_H
 #define WEIR_LOGGING_H
 
