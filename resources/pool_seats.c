@@ -7,7 +7,6 @@
  * may be waiting for. */
 #include "pool_seats.h"
 
-#include <sched.h>
 #include <string.h>
 
 #include "internal.h"
@@ -274,10 +273,12 @@ void weir__pool_end_caches(weir__pool *self)
     (void)empty_depot(self);
     for (weir__seat *seat = self->seats, *next; seat != NULL; seat = next) {
         next = seat->next;
-        if (seat->is_left)
+        if (seat->is_left) {
             seat_free(seat);
-        else /* Release: from now on it is its thread's alone. */
-            atomic_store_explicit(&seat->is_dead, true, memory_order_release);
+            continue;
+        }
+        atomic_store_explicit(&seat->is_dead, true, memory_order_release);
+        weir__gate_tell(&seat->gate);
     }
     self->seats = NULL;
     weir__mutex_unlock(&self->seats_lock);
@@ -476,7 +477,7 @@ static void seat_leave(weir__seat *seat)
             seat_free(seat);
             return;
         }
-        (void)sched_yield();
+        weir__gate_await(&seat->gate);
     }
 }
 

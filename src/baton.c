@@ -195,6 +195,7 @@ static void run_by_turns(seat *self)
     stay_on(baton->processor);
 
     baton->entry(self->argument);
+    weir__thread_end(); /* without a turn it would be at any time of the others' */
 
     thread->baton = NULL;
     self->state = SEAT_ENDED;

@@ -11,7 +11,6 @@
 
 /* A visit takes some hundred nanoseconds, unless its owner has lost its processor. */
 #define LOOKS_WITHOUT_PAUSE 100
-#define LOOKS_WITH_TURN     1000u
 
 bool weir__gate_fences;
 
@@ -41,9 +40,6 @@ static void pause_after(const weir__gate *gate, uint32_t looks)
         return;
     if (looks >= LOOKS_WITHOUT_PAUSE)
         (void)sched_yield();
-    /* The owner is past its last turn, and may sleep on a lock of who waits for one. */
-    if (looks % LOOKS_WITH_TURN == LOOKS_WITH_TURN - 1)
-        weir__yield();
 }
 
 bool weir__gate_is_mine(const weir__gate *gate)
@@ -60,9 +56,16 @@ void weir__gate_init(weir__gate *gate)
     gate->owner = weir__thread_self()->number;
 }
 
-void weir__gate_tell_flusher(const weir__gate *gate)
+void weir__gate_tell(const weir__gate *gate)
 {
     weir__baton_wake(gate);
+}
+
+void weir__gate_await(const weir__gate *gate)
+{
+    bool has_turn = weir__thread_self()->baton != NULL;
+    if (!has_turn || !weir__baton_block(gate, false, 0))
+        (void)sched_yield();
 }
 
 void weir__gate_close_begin(weir__gate *gate)
@@ -90,6 +93,7 @@ void weir__gate_open(weir__gate *gate)
 {
     /* Release: what the flusher did comes before what is done inside. */
     WEIR__GATE_STORE(&gate->closed, 0, memory_order_release);
+    weir__gate_tell(gate);
 }
 
 bool weir__gate_is_closed(const weir__gate *gate)

@@ -71,9 +71,10 @@ extern bool weir__gate_fences __attribute__((visibility("hidden")));
  * comes later is ordered behind it (by the flushers' lock). */
 void weir__gate_init(weir__gate *gate);
 
-/* For weir__gate_leave: a flusher may be waiting; tells a stepped run. Only the address
- * is used, the gate may be gone. */
-void weir__gate_tell_flusher(const weir__gate *gate);
+/* Tells a stepped run that who waits at the gate may go on: the owner has left, or the
+ * flusher has opened it or let go of what it guards. Only the address is used, the gate
+ * may be gone. */
+void weir__gate_tell(const weir__gate *gate);
 
 /* For test builds. */
 bool weir__gate_is_mine(const weir__gate *gate);
@@ -110,8 +111,12 @@ static inline void weir__gate_leave(weir__gate *gate)
     /* Release: what was done inside comes before what a flusher does. */
     WEIR__GATE_STORE(&gate->busy, 0, memory_order_release);
     if (closed)
-        weir__gate_tell_flusher(gate);
+        weir__gate_tell(gate);
 }
+
+/* Owner only, that was just refused: lets others go on for a while; in a stepped run
+ * until a flusher tells. Then it looks again. */
+void weir__gate_await(const weir__gate *gate);
 
 /* Flushers of one gate take turns: the caller has a lock for that, from here to
  * weir__gate_open. A flusher may be the gate's owner, if it is not inside. None of

@@ -145,6 +145,10 @@ typedef enum weir__keeps {
  * in a process: the `end` that was told last is called. */
 bool weir__thread_watch_exit(weir__keeps what, void (*end)(void *kept));
 
+/* Ends what the calling thread keeps, which keeps nothing from then on. When a thread
+ * ends this is done for it; a stepped run does it before, by turns. */
+void weir__thread_end(void);
+
 /* True in the child of a fork, where there is no device. */
 static inline bool weir__is_forked(void)
 {

@@ -127,7 +127,8 @@ typedef uint32_t (*weir__chooser)(void *context, uint32_t n);
 
 /* Runs `count` threads by turns until all have returned, `choose` picking who is next
  * among those that can go on; with a null `choose` they run side by side, with no
- * turns. Each calls entry(arguments[i]). OUT_OF_HOST_MEMORY or DEVICE_ERROR if they
+ * turns. Each calls entry(arguments[i]), and then, by turns still, hands over what it
+ * keeps (weir__thread_end). OUT_OF_HOST_MEMORY or DEVICE_ERROR if they
  * cannot be started: then none has run. INVALID_ARGUMENT: the caller is in such a
  * run itself. */
 weir_status weir__baton_run(weir__chooser choose, void *context, size_t count,

@@ -28,9 +28,9 @@ static _Atomic(void (*)(void *)) ends[WEIR__KEEPS_COUNT];
 
 /* Other keys' destructors may come later, and may allocate and give back: they find
  * nothing kept, and can keep nothing. Nothing is left for a later round. */
-static void thread_ends(void *value)
+void weir__thread_end(void)
 {
-    weir__thread *thread = value;
+    weir__thread *thread = weir__thread_self();
     void *const kept[] = { [WEIR__KEEPS_CACHES] = thread->caches,
                            [WEIR__KEEPS_STREAMS] = thread->streams };
     thread->caches = NULL;
@@ -41,6 +41,12 @@ static void thread_ends(void *value)
         if (kept[i] != NULL && !weir__is_forked())
             atomic_load(&ends[i])(kept[i]);
     }
+}
+
+static void thread_ends(void *value)
+{
+    (void)value;
+    weir__thread_end();
 }
 
 static void end_key_create(void)

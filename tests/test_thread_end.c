@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include "device/emulated.h"
+#include "gate.h"
 #include "internal.h"
 #include "support.h"
+#include "sync.h"
 #include "weir/weir.h"
 
 #define THREADS 4
@@ -274,6 +276,95 @@ static void child_hands_nothing_over(void **state)
     close_emulated(device);
 }
 
+/* ---- stepped runs ---- */
+
+static uint32_t chooses_the_first(void *context, uint32_t n)
+{
+    (void)context;
+    (void)n;
+    return 0;
+}
+
+static bool ended_in_turn;
+
+static void ends_in_turn(void *caches)
+{
+    (void)caches;
+    ended_in_turn = weir__thread_self()->baton != NULL;
+}
+
+static void keeps_in_a_run(void *argument)
+{
+    (void)argument;
+    must(weir__thread_watch_exit(WEIR__KEEPS_CACHES, ends_in_turn));
+    weir__thread_self()->caches = (struct weir__thread_caches *)(void *)&ended_in_turn;
+}
+
+/* Else what it does in its end would be done at any time of the others'. */
+static void stepped_thread_ends_in_its_turn(void **state)
+{
+    (void)state;
+    void *none[] = { NULL };
+    ended_in_turn = false;
+    must_ok(weir__baton_run(chooses_the_first, NULL, 1, keeps_in_a_run, none));
+    must(ended_in_turn);
+}
+
+/* Its owner ends while a flusher has it. */
+typedef struct passage {
+    weir__gate gate;
+    bool is_owned, is_closed, is_passed;
+} passage;
+
+static void passes_once_it_is_open(passage *self)
+{
+    weir__gate_init(&self->gate);
+    self->is_owned = true;
+    weir__baton_progress();
+    while (!self->is_closed)
+        must(weir__baton_wait_for_others());
+    while (!weir__gate_enter(&self->gate))
+        weir__gate_await(&self->gate);
+    self->is_passed = true;
+    weir__gate_leave(&self->gate);
+}
+
+static void opens_it_again(passage *self)
+{
+    while (!self->is_owned)
+        must(weir__baton_wait_for_others());
+    weir__gate_close_begin(&self->gate);
+    weir__gate_barrier();
+    weir__gate_close_wait(&self->gate);
+    self->is_closed = true;
+    weir__baton_progress();
+    weir__yield(); /* the other is refused, and waits */
+    must(!self->is_passed);
+    weir__gate_open(&self->gate);
+    weir__yield();
+    must(self->is_passed);
+}
+
+typedef struct role {
+    passage *on;
+    void (*play)(passage *);
+} role;
+
+static void plays(void *argument)
+{
+    role *self = argument;
+    self->play(self->on);
+}
+
+static void refused_owner_waits_until_it_is_told(void **state)
+{
+    (void)state;
+    passage self = { .is_owned = false };
+    role roles[] = { { &self, passes_once_it_is_open }, { &self, opens_it_again } };
+    void *arguments[] = { &roles[0], &roles[1] };
+    must_ok(weir__baton_run(chooses_the_first, NULL, 2, plays, arguments));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +374,8 @@ int main(void)
         cmocka_unit_test(stream_of_a_thread_ends_with_it),
         cmocka_unit_test(threads_that_end_leave_nothing_in_a_pool),
         cmocka_unit_test(child_hands_nothing_over),
+        cmocka_unit_test(stepped_thread_ends_in_its_turn),
+        cmocka_unit_test(refused_owner_waits_until_it_is_told),
     };
     return cmocka_run_group_tests_name("ends of threads", tests, NULL, NULL);
 }
