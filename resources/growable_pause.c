@@ -447,10 +447,14 @@ void weir__pause_end(weir__pause *self)
 {
     if (self->record != NULL) {
         record *it = self->record;
+        weir__thread *thread = weir__thread_self();
+        const uint32_t depth = thread->depth;
+        thread->depth = 0; /* the ledger has heard of what the host has */
         (void)written_sync(self); /* a resume may have failed */
         if (it->saved != NULL)
             (void)weir_deallocate_after(it->host, it->saved, it->saved_bytes,
                                         WEIR_ALIGNMENT, NULL, 0);
+        thread->depth = depth;
         it->saved = NULL;
         record_drop(it, NULL);
         weir__pages_stop(self->pages, false);
