@@ -269,12 +269,13 @@ static inline void weir__pool_tell_lost(weir__pool *pool)
 /* ---- pool_place.c ---- */
 
 /* Whether it matters where the pool's memory is cut: several streams have some free,
- * and so much that not all pieces of it are small. */
+ * and twice as much as one of them may have whole. To look at all of it for each miss
+ * would not pay in a pool that is not much more than that. */
 static inline bool weir__pool_is_wary(const weir__pool *pool)
 {
     const weir__heap *heap = &pool->heap;
     return heap->owning_count > 1 &&
-           heap->bytes - heap->taken_bytes > pool->cut_bytes &&
+           (heap->bytes - heap->taken_bytes) / 2 > pool->cut_bytes &&
            (heap->owning_count > 2 || heap->owners[WEIR__OWNER_DONE]->free_blocks == 0);
 }
 
