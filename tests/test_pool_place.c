@@ -98,6 +98,21 @@ static void a_small_stretch_is_cut_anywhere(void **state)
     close_scene(&it);
 }
 
+/* Where hardly more is free than one stretch may have whole, no stretch is minded: the
+ * stream takes its own. */
+static void a_small_pool_is_cut_anywhere(void **state)
+{
+    (void)state;
+    const size_t all = PARTS * PART_BYTES, slack = all - PART_BYTES;
+    pool_scene it = open_with_slack(WEIR_EMULATED_STEPPED, false, all, slack);
+    char *begin = leave_parts(&it);
+    char *own = take_on(&it, 2, PART_BYTES / 2);
+    must(own != begin);
+    must_equal(waits(&it), 0);
+    give_on(&it, 2, own, PART_BYTES / 2);
+    close_scene(&it);
+}
+
 /* The smallest stretch with room, though another's, before a large one of the own. */
 static void a_small_stretch_comes_before_a_large_one(void **state)
 {
@@ -276,6 +291,7 @@ int main(void)
         cmocka_unit_test(a_large_stretch_is_cut_at_its_beginning),
         cmocka_unit_test(who_is_at_the_beginning_waits_for_nobody),
         cmocka_unit_test(a_small_stretch_is_cut_anywhere),
+        cmocka_unit_test(a_small_pool_is_cut_anywhere),
         cmocka_unit_test(a_small_stretch_comes_before_a_large_one),
         cmocka_unit_test(what_is_free_at_the_end_is_part_of_what_grows),
         cmocka_unit_test(who_grows_first_does_not_wait_for_the_end),
