@@ -275,10 +275,10 @@ void weir__pool_end_caches(weir__pool *self)
         next = seat->next;
         if (seat->is_left) {
             seat_free(seat);
-            continue;
+        } else { /* Release: from now on it is its thread's alone. */
+            atomic_store_explicit(&seat->is_dead, true, memory_order_release);
+            weir__gate_tell(&seat->gate);
         }
-        atomic_store_explicit(&seat->is_dead, true, memory_order_release);
-        weir__gate_tell(&seat->gate);
     }
     self->seats = NULL;
     weir__mutex_unlock(&self->seats_lock);

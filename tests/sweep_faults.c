@@ -149,6 +149,23 @@ static void merge(sweep_scene *it)
     attempt(it, 3, it->streams[A], SMALL / 2);
 }
 
+/* The same twice: so much is free that it matters where it is cut. */
+static void prepare_place(sweep_scene *it)
+{
+    for (int i = 0; i < 4; i++)
+        sweep_take(it, i, it->streams[i % 2 == 0 ? A : B], CHUNK / 2);
+    sweep_stall(it, it->streams[A]);
+    sweep_stall(it, it->streams[B]);
+    for (int i = 0; i < 4; i++)
+        sweep_give(it, i, it->streams[i % 2 == 0 ? A : B]);
+}
+
+static void place(sweep_scene *it)
+{
+    attempt(it, 4, it->streams[BLOCKING], CHUNK - SMALL);
+    attempt(it, 5, it->streams[A], SMALL / 2);
+}
+
 /* All that a pool may hold is free, in chunks too small. */
 static void prepare_flush(sweep_scene *it)
 {
@@ -402,6 +419,9 @@ static void allocating_survives_every_fault(void **state)
         { { "merge", prepare_merge, merge, false, is_pool },
           { 0, 0, 0, 16, 16, 16, 16, 16, 0, 16, 16 },
           { 0, 0, 0, 16, 16, 10, 10, 16, 0, 16, 10 } },
+        { { "place", prepare_place, place, false, is_pool },
+          { 0, 0, 0, 11, 11, 11, 11, 11, 0, 11, 11 },
+          { 0, 0, 0, 9, 9, 9, 9, 9, 0, 9, 9 } },
         { { "flush", prepare_flush, flush, false, is_pool },
           { 0, 0, 0, 11, 11, 11, 11, 16, 0, 12, 11 },
           { 0, 0, 0, 10, 10, 10, 10, 19, 0, 10, 10 } },
