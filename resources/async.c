@@ -355,8 +355,7 @@ static bool async_deallocate_after(void *context, void *ptr, size_t bytes,
         return true;
     }
     weir__kept_mark_behind(block, order_of(self), points, count);
-    if (block->rests_on_giver)
-        tell_what_is_known(self);
+    tell_what_is_known(self);
     keep_leaving(self, block);
     return true;
 }

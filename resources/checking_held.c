@@ -107,10 +107,13 @@ static void leave(weir__checking *self, weir__checked *block, bool waits)
     weir__checking_give(self, block);
 }
 
+/* Who takes it out learns what who put it in knew to be done. */
 static void take_out_locked(weir__checking *self, weir__checked *block)
     WEIR_REQUIRES(&self->lock)
 {
     weir__checked_unlink(&self->held, block);
+    weir__note_learn(self->device, (uintptr_t)block);
+    weir__note_forget(self->device, (uintptr_t)block, false);
     weir__block_table_remove(&self->table, &block->record);
     self->held_blocks--;
     self->held_bytes -= block->below_bytes;
@@ -178,6 +181,7 @@ void weir__checking_hold(weir__checking *self, weir__checked *block)
     block->held_number = ++self->held_numbers;
     weir__block_table_reinsert(&self->table, &block->record);
     weir__checked_link(&self->held, block);
+    weir__note_done(self->device, (uintptr_t)block, NULL);
     self->held_blocks++;
     self->held_bytes += block->below_bytes;
     weir__mutex_unlock(&self->lock);

@@ -363,10 +363,6 @@ bool weir__pool_deallocate_slowly(weir__pool *self, weir_stream stream,
     weir__pool_take_spare_seat(self, weir__stream_of(stream));
     weir__pool_count_back(self, bytes);
     weir__mutex_lock(&self->lock);
-    /* The ledger hears of what users give back; what a resource above does may rest on
-     * what this thread knows, and the stream does not. */
-    if (weir__thread_self()->depth > 1)
-        weir__pool_note_dropped_locked(self);
     bool is_over = finish_return_locked(self, it.block, mark);
     weir__mutex_unlock(&self->lock);
     if (is_over)
@@ -387,18 +383,16 @@ static bool wait_for_locked(weir__pool *self, uint32_t block, weir__mark *first,
 
 /* The mark to release `block` with, which is behind all points; what it has to wait for
  * besides becomes its further marks. Points that are done are left out, but that the
- * last of them stays if all are; who takes the block learns what this thread knows. */
+ * last of them stays if all are. */
 static weir__mark mark_behind_locked(weir__pool *self, uint32_t block,
                                      const weir_point *points, size_t count)
     WEIR_REQUIRES(self->lock)
 {
     weir__mark mark = WEIR__MARK_DONE;
     bool is_open = false;
-    bool drops = count == 0;
     for (size_t i = 0; i < count; i++) {
         const weir__mark next = { points[i].clock, points[i].mark };
         bool next_is_open = !weir__order_may_take(self->order, 0, next);
-        drops = drops || (!next_is_open && count > 1);
         if (!is_open) {
             mark = next;
             is_open = next_is_open;
@@ -408,8 +402,6 @@ static weir__mark mark_behind_locked(weir__pool *self, uint32_t block,
             return weir__order_mark_here(self->order, 0);
         }
     }
-    if (drops)
-        weir__pool_note_dropped_locked(self);
     return mark;
 }
 
@@ -433,6 +425,7 @@ bool weir__pool_deallocate_after(void *context, void *ptr, size_t bytes,
                           ? weir__order_capture_mark(self->order, birth.clock,
                                                      count == 0)
                           : mark_behind_locked(self, it.block, points, count);
+    weir__pool_note_dropped_locked(self); /* that may be why a stream has no point */
     bool is_over = finish_return_locked(self, it.block, mark);
     weir__mutex_unlock(&self->lock);
     if (is_over)

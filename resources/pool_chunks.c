@@ -485,10 +485,8 @@ size_t weir__pool_trim_sync(weir__pool *self, size_t keep_bytes)
 /* What was not waited for. */
 typedef struct unfinished {
     weir__pool *pool;
-    weir_point points[UNFINISHED_MAX + 1]; /* one per clock, and room for `done` */
+    weir_point points[UNFINISHED_MAX]; /* one per clock */
     size_t count;
-    weir_point done;                       /* one of those that are, if has_done */
-    bool has_done;
 } unfinished;
 
 /* Of each clock the latest counts. False: that are too many. */
@@ -515,17 +513,13 @@ static bool sync_or_note(void *context, weir__mark mark)
            note_unfinished(rest, mark);
 }
 
-/* What a capture has is its own, and for what is set aside there is no point. Of what
- * is done one mark is kept: upstream learns by it what this thread knows. */
+/* What a capture has is its own, and for what is set aside there is no point. */
 static bool note_for_upstream(void *context, weir__mark mark)
 {
     unfinished *rest = context;
     weir__order *order = rest->pool->order;
-    if (weir__order_is_done(order, 0, mark)) {
-        rest->done = (weir_point){ mark.clock, mark.number };
-        rest->has_done = true;
+    if (weir__order_is_done(order, 0, mark))
         return true;
-    }
     if (mark.clock != WEIR__CLOCK_ASIDE && !weir__order_is_captured(order, mark) &&
         note_unfinished(rest, mark))
         return true;
@@ -547,8 +541,6 @@ size_t weir__pool_give_idle(weir__pool *self)
             continue;
         if (chunk == NULL)
             break;
-        if (rest.count > 0 && rest.has_done)
-            rest.points[rest.count++] = rest.done;
         given += give_upstream(self, chunk, rest.points, rest.count);
     }
     weir__pool_forget_skips(self);

@@ -531,7 +531,6 @@ static WEIR_NOINLINE bool deallocate_otherwise(weir__pool *self, weir_stream str
 {
     weir__seat *seat = weir__seat_here(self);
     if (WEIR_LIKELY(seat != NULL && bytes <= self->gate_bytes &&
-                    !(self->listens && weir__own_thread.depth > 1) &&
                     weir__gate_enter(&seat->gate))) {
         uint32_t id = 0;
         weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));

@@ -38,7 +38,8 @@ static bool fold_marks(weir__kept_block *block, weir__order *order)
     return add_mark(block, weir__order_mark_here(order, 0)); /* no clock is number 0 */
 }
 
-/* Makes room by leaving out what is done. False: nothing is. */
+/* Makes room by leaving out what is done, of which others learn as of all that the
+ * giver knows. False: nothing is. */
 static bool drop_done_marks(weir__kept_block *block, weir__order *order)
 {
     size_t left = 0;
@@ -48,7 +49,6 @@ static bool drop_done_marks(weir__kept_block *block, weir__order *order)
     }
     bool dropped = left < block->mark_count;
     block->mark_count = left;
-    block->rests_on_giver |= dropped;
     return dropped;
 }
 
@@ -56,7 +56,7 @@ void weir__kept_mark_behind(weir__kept_block *block, weir__order *order,
                             const weir_point *points, size_t count)
 {
     block->mark_count = 0;
-    block->rests_on_giver = false;
+    block->rests_on_giver = true;
     if (weir__order_is_captured(order, (weir__mark){ block->birth, 0 }))
         add_mark(block, weir__order_capture_mark(order, block->birth, count == 0));
     for (size_t i = 0; i < count; i++) {
@@ -70,10 +70,8 @@ void weir__kept_mark_behind(weir__kept_block *block, weir__order *order,
             return;
         }
     }
-    if (block->mark_count == 0) {
+    if (block->mark_count == 0)
         add_mark(block, WEIR__MARK_DONE);
-        block->rests_on_giver = true;
-    }
 }
 
 /* ---- queues ---- */

@@ -24,7 +24,8 @@ typedef struct weir__kept_block {
     weir__mark marks[WEIR__KEPT_MARKS];  /* to be freed behind all of them */
     size_t mark_count;                   /* at least one, where it stands in a queue */
     size_t marks_left;                   /* of these: it waits for the last of them */
-    bool rests_on_giver;                 /* also on what its giver knew to be done */
+    bool rests_on_giver;                 /* given back behind points: what its giver
+                                          * knew to be done needs none */
     uint64_t number;                     /* by age */
     uint64_t asked;                      /* the last round that asked about it */
     struct weir__kept_block *newer;      /* in its queue, or any other list */
@@ -47,9 +48,8 @@ typedef struct weir__kept {
 
 /* Sets the marks of `block` to be behind `count` points, and behind the capture that it
  * was allocated in, if any. What does not fit is done already, which only the caller
- * then knows (rests_on_giver), or becomes an aside mark; with more captures than fit
- * there are no marks, and the block must never be freed. To be called without locks,
- * before it is put. */
+ * then knows, or becomes an aside mark; with more captures than fit there are no marks,
+ * and the block must never be freed. To be called without locks, before it is put. */
 void weir__kept_mark_behind(weir__kept_block *block, weir__order *order,
                             const weir_point *points, size_t count);
 

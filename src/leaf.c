@@ -395,8 +395,7 @@ static bool leaf_deallocate_after(void *context, void *ptr, size_t bytes,
     if (block == NULL)
         return false;
     weir__kept_mark_behind(block, order_of(self), points, count);
-    if (block->rests_on_giver)
-        tell_what_is_known(self);
+    tell_what_is_known(self);
     keep(self, block);
     return true;
 }

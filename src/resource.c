@@ -126,6 +126,14 @@ static WEIR_COLD void tell_deallocate(weir_resource *mr, weir_stream stream, voi
                                      ptr, bytes);
 }
 
+/* A resource above gives memory back: it may know this to be done of other threads and
+ * streams, and who gets it next asks about `stream` alone. */
+static WEIR_COLD void tell_given_below(weir_resource *mr, weir_stream stream)
+{
+    mr->device->ops->note_deallocate(mr->device->self, stream_for_ledger(mr, stream),
+                                     NULL, 0);
+}
+
 /* ---- allocation ---- */
 
 static WEIR_COLD weir_status check_alignment(weir_resource *mr, size_t alignment)
@@ -343,6 +351,8 @@ deallocate_watched(weir_resource *mr, weir_stream stream, void *ptr, size_t byte
     bool counts_itself = mr->counting != NULL; /* afterwards mr may be gone */
     if (mr->listens && thread->depth == 0)
         tell_deallocate(mr, weir__stream_of(stream), ptr, bytes, alignment);
+    else if (mr->listens)
+        tell_given_below(mr, stream);
     thread->depth++;
     bool done = mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment);
     thread->depth--;

@@ -259,13 +259,13 @@ static void fallback_survives_every_fault(void **state)
         { { "allocate", NULL, allocate_from_both, false, NULL }, PLAIN, 8, 3 },
         { { "allocate", NULL, allocate_from_both, false, NULL }, POOLS, 40, 3 },
         { { "free", prepare_both, free_both, false, NULL }, PLAIN, 3, 9 },
-        { { "free", prepare_both, free_both, false, NULL }, POOLS, 1, 9 },
+        { { "free", prepare_both, free_both, false, NULL }, POOLS, 1, 3 },
         { { "free after", prepare_both, free_both_after, false, NULL }, PLAIN, 0, 0 },
         { { "free after", prepare_both, free_both_after, false, NULL }, POOLS, 0, 0 },
         { { "trim", prepare_end, trim, false, NULL }, PLAIN, 0, 5 },
-        { { "trim", prepare_end, trim, false, NULL }, POOLS, 1, 4 },
+        { { "trim", prepare_end, trim, false, NULL }, POOLS, 1, 7 },
         { { "end", prepare_end, end, false, NULL }, PLAIN, 0, 5 },
-        { { "end", prepare_end, end, false, NULL }, POOLS, 1, 4 },
+        { { "end", prepare_end, end, false, NULL }, POOLS, 1, 7 },
     };
     run_all(all, COUNT_OF(all));
 }

@@ -5,9 +5,11 @@
  *     main    uses memory on the streams `giver`, and gives it back
  *     other   waits on the host for some of it; takes memory on `middle`, and before
  *             that call is back:
- *     main    takes what was left over on `taker`, with no hand-over but the pool's
+ *     main    takes what was left over on `taker`, or from below what the pool has
+ *             given back there, with no hand-over but the resources'
  *
- * The call that is not back is one of a resource above the pool, which stands still. */
+ * The call that is not back is one of a resource above the pool, or below, which stands
+ * still. */
 #include <pthread.h>
 #include <semaphore.h>
 
@@ -50,28 +52,39 @@ static void *other(void *argument)
     return NULL;
 }
 
+static pthread_t other_begins(relay *it)
+{
+    pthread_t thread;
+    must(sem_init(&it->taken, 0, 0) == 0 && sem_init(&it->go_on, 0, 0) == 0);
+    must(pthread_create(&thread, NULL, other, it) == 0);
+    must(sem_wait(&it->taken) == 0);
+    return thread;
+}
+
+static void other_goes_on(relay *it, pthread_t thread)
+{
+    must(sem_post(&it->go_on) == 0);
+    must(pthread_join(thread, NULL) == 0);
+    must(sem_destroy(&it->taken) == 0 && sem_destroy(&it->go_on) == 0);
+}
+
 /* Lets the other take `bytes` on `middle`, and takes `rest` on `taker` meanwhile. */
 static void take_behind(relay *it, weir_stream taker, size_t rest)
 {
     const weir_callbacks calls = { .struct_size = sizeof calls,
                                    .allocate = stand_still,
                                    .deallocate = pass_back };
-    pthread_t thread;
     must_ok(weir_callback_create(it->device, &calls, it, &it->above));
-    must(sem_init(&it->taken, 0, 0) == 0 && sem_init(&it->go_on, 0, 0) == 0);
-    must(pthread_create(&thread, NULL, other, it) == 0);
-    must(sem_wait(&it->taken) == 0);
+    pthread_t thread = other_begins(it);
     uint64_t held = statistics_of(it->pool).held_bytes;
     void *ptr = take(it->pool, taker, rest);
     must_equal(statistics_of(it->pool).held_bytes, held);
     stamp(it->device, taker, ptr, rest, 1);
     must_be_quiet(it->device);
-    must(sem_post(&it->go_on) == 0);
-    must(pthread_join(thread, NULL) == 0);
+    other_goes_on(it, thread);
     give(it->pool, taker, ptr, rest);
     give(it->above, it->middle, it->ptr, it->bytes);
     weir_resource_unref(it->above);
-    must(sem_destroy(&it->taken) == 0 && sem_destroy(&it->go_on) == 0);
 }
 
 static void *used(weir_device *device, weir_resource *mr, weir_stream stream,
@@ -167,12 +180,119 @@ static void a_piece_is_cut_of_what_is_done(void **state)
     close_emulated(device);
 }
 
+static weir_status pass_down(void *context, weir_stream stream, size_t bytes,
+                             size_t alignment, void **out)
+{
+    const relay *it = context;
+    return weir_allocate(it->pool, stream, bytes, alignment, out);
+}
+
+static void stand_still_once(void *context, weir_stream stream, void *ptr, size_t bytes,
+                             size_t alignment)
+{
+    relay *it = context;
+    must(weir_deallocate(it->pool, stream, ptr, bytes, alignment));
+    if (it->waits_for == NULL)
+        return;
+    it->waits_for = NULL;
+    must(sem_post(&it->taken) == 0);
+    must(sem_wait(&it->go_on) == 0);
+}
+
+/* The other needs the room of a chunk that the giver used, and so has its pool give it
+ * back on `middle`, the legacy stream: no event is recorded on that for a free as long
+ * as there are blocking streams. Main gets the memory of the resource below. */
+static void a_chunk_goes_back(const char *below, size_t rest)
+{
+    pool_scene scene = open_scene_without_pool(WEIR_EMULATED_STEPPED, 4 * MIB);
+    weir_stream giver = scene.streams[0], taker = scene.streams[2];
+    relay it = { .device = scene.device, .waits_for = giver,
+                 .middle = WEIR_STREAM_LEGACY, .bytes = 2 * MIB };
+    weir_stream blocking = make_stream(it.device, WEIR_STREAM_BLOCKING);
+    const weir_callbacks calls = { .struct_size = sizeof calls,
+                                   .allocate = pass_down,
+                                   .deallocate = stand_still_once };
+    weir_resource *between;
+    must_ok(weir_resource_open(it.device, below, &it.pool));
+    must_ok(weir_callback_create(it.device, &calls, &it, &between));
+    it.above = open_pool(between, 0, 2 * MIB, MIB);
+
+    give(it.above, giver, used(it.device, it.above, giver, MIB), MIB);
+    pthread_t thread = other_begins(&it);
+    void *ptr = take(it.pool, taker, rest);
+    stamp(it.device, taker, ptr, rest, 1);
+    must_be_quiet(it.device);
+    give(it.pool, taker, ptr, rest);
+    other_goes_on(&it, thread);
+    give(it.above, it.middle, it.ptr, it.bytes);
+    weir_resource_unref(it.above);
+    weir_resource_unref(it.pool);
+    end_stream(it.device, blocking);
+    close_scene(&scene);
+}
+
+static void a_chunk_of_what_is_done_goes_back(void **state)
+{
+    (void)state;
+    a_chunk_goes_back("device", 4 * MIB);
+    a_chunk_goes_back("async(max=4MiB)", 4 * MIB);
+    a_chunk_goes_back("pool(growth=4MiB, limit=4MiB, cache=none)/device", 3 * MIB);
+}
+
+static void *gives_behind_the_rest(void *argument)
+{
+    relay *it = argument;
+    weir_point point;
+    must_ok(weir_stream_sync(it->device, it->waits_for));
+    must_ok(weir_point_here(it->device, it->middle, &point));
+    must(weir_deallocate_after(it->pool, it->ptr, it->bytes, WEIR_ALIGNMENT, &point,
+                               1));
+    return NULL;
+}
+
+/* Of two streams that use a block the other has waited for one, and names the second
+ * only. Main waits for that, and gets the block. */
+static void a_block_goes_back_behind_the_rest(const char *spec, size_t memory_bytes)
+{
+    pool_scene scene = open_scene_without_pool(WEIR_EMULATED_STEPPED, memory_bytes);
+    relay it = { .device = scene.device, .waits_for = scene.streams[0],
+                 .middle = scene.streams[1], .bytes = MIB };
+    must_ok(weir_resource_open(it.device, spec, &it.pool));
+    it.ptr = take(it.pool, it.middle, MIB);
+    stamp(it.device, it.middle, it.ptr, MIB, 1);
+    must_ok(weir_stream_wait(it.device, it.waits_for, it.middle));
+    check_stamp(it.device, it.waits_for, it.ptr, MIB, 1);
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, gives_behind_the_rest, &it) == 0);
+    must(pthread_join(thread, NULL) == 0);
+    must_ok(weir_stream_sync(it.device, it.middle));
+    void *ptr = take(it.pool, scene.streams[2], MIB);
+    stamp(it.device, scene.streams[2], ptr, MIB, 2);
+    must_be_quiet(it.device);
+    give(it.pool, scene.streams[2], ptr, MIB);
+    weir_resource_unref(it.pool);
+    close_scene(&scene);
+}
+
+static void blocks_go_back_behind_the_rest(void **state)
+{
+    (void)state;
+    a_block_goes_back_behind_the_rest("device", MIB);
+    a_block_goes_back_behind_the_rest("growable", 2 * MIB);
+    a_block_goes_back_behind_the_rest("async(max=2MiB)", 2 * MIB);
+    a_block_goes_back_behind_the_rest("pool(limit=1536KiB)/device", 2 * MIB);
+    a_block_goes_back_behind_the_rest("fixed_size(1MiB, blocks=1)/device", MIB);
+    a_block_goes_back_behind_the_rest("checking/device", 2 * MIB);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chunk_is_drawn_of_what_is_done),
         cmocka_unit_test(what_is_done_is_cached),
         cmocka_unit_test(a_piece_is_cut_of_what_is_done),
+        cmocka_unit_test(a_chunk_of_what_is_done_goes_back),
+        cmocka_unit_test(blocks_go_back_behind_the_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,8 @@ weir_deallocate(weir_resource *mr, weir_stream stream,
                 void *ptr, size_t bytes, size_t alignment);
 
 /* The same for memory used on several streams: it is reused only by work behind all of
- * the `count` points. With none, nothing that was put on a stream uses it any more.
+ * the `count` points. What the calling thread knows to be done needs no point; with
+ * none, nothing that was put on a stream uses the memory any more.
  * Where a resource has no better way, the legacy stream is made to wait for points
  * that are still open. */
 WEIR_API bool

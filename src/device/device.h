@@ -215,7 +215,8 @@ typedef struct weir__device_ops {
     /* The outermost resource hands out a block, or is about to take it back.
      * `stream` is WEIR__CAPTURE_STREAM for the memory of a declared capture, on which
      * nothing runs yet, and for what goes back to one; WEIR__NO_STREAM for what goes
-     * back behind points. */
+     * back behind points. Of no bytes: a resource gives memory to the one below on the
+     * stream, and may rest on what this thread knows; so that is now behind it. */
     void (*note_allocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
     void (*note_deallocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
     /* Such a block of `bytes` is `new_bytes` long from now on. */

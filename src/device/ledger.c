@@ -317,9 +317,11 @@ void weir__ledger_done(weir__ledger *self, uint64_t thread, void *device, uint64
     const weir__ledger_holder *host = come_in_as(self, thread);
     if (host == NULL)
         return;
-    weir__ledger_holder *holder = weir__ledger_key_of(self, device, key);
     const weir__vector *done = position != NULL ? &position->clock : &host->clock;
-    weir__ledger_out(self, holder != NULL && weir__vector_join(&holder->clock, done));
+    bool is_news = done->count > 0;
+    weir__ledger_holder *to = is_news ? weir__ledger_key_of(self, device, key) : NULL;
+    weir__ledger_out(self, !is_news ||
+                               (to != NULL && weir__vector_join(&to->clock, done)));
 }
 
 void weir__ledger_learn(weir__ledger *self, uint64_t thread, void *device, uint64_t key)
@@ -546,12 +548,15 @@ void weir__ledger_allocate(weir__ledger *self, uint64_t thread, uint64_t id,
 static bool deallocate(weir__ledger *self, const weir__ledger_holder *host,
                        uint64_t id, uintptr_t ptr, size_t bytes)
 {
-    if (!weir__ledger_has_block(self, ptr, bytes))
+    bool is_on_stream = id != 0 && id != WEIR__LEDGER_CAPTURE;
+    if (bytes > 0 ? !weir__ledger_has_block(self, ptr, bytes) : !is_on_stream)
         return true;
-    if (id == 0 || id == WEIR__LEDGER_CAPTURE)
+    if (!is_on_stream)
         return weir__ledger_take_back(self, NULL, ptr, bytes, id != 0);
 
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
+    if (bytes == 0)
+        return weir__vector_join(&stream->clock, &host->clock);
     if (!stream_advance(self, stream, host, false))
         return false;
     weir__act act = act_of(stream, false, "deallocate");
@@ -563,7 +568,7 @@ static bool deallocate(weir__ledger *self, const weir__ledger_holder *host,
 void weir__ledger_deallocate(weir__ledger *self, uint64_t thread, uint64_t id,
                              uintptr_t ptr, size_t bytes)
 {
-    const weir__ledger_holder *host = bytes > 0 ? come_in_as(self, thread) : NULL;
+    const weir__ledger_holder *host = come_in_as(self, thread);
     if (host != NULL)
         weir__ledger_out(self, deallocate(self, host, id, ptr, bytes));
 }

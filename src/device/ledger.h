@@ -148,7 +148,8 @@ weir__ledger_position *weir__ledger_look(weir__ledger *ledger, uint64_t id);
  * known done to the thread; or back to one. What was handed out for a capture goes back
  * to it whatever the id is: its graph may use the bytes until they are handed out
  * again, and need not be behind that deallocation. A deallocation of what is not a
- * block that is out changes nothing (the resource will say so itself). */
+ * block that is out changes nothing (the resource will say so itself); one of no bytes,
+ * only that the stream learns what the thread is behind. */
 #define WEIR__LEDGER_CAPTURE UINT64_MAX
 void weir__ledger_allocate(weir__ledger *ledger, uint64_t thread, uint64_t id,
                            uintptr_t ptr, size_t bytes);
