@@ -80,12 +80,16 @@ typedef struct weir__bin {
     uint32_t full;           /* the top of a full magazine besides, or 0 */
 } weir__bin;
 
-/* Where the record of a block is that was handed out from here; or was, for blocks are
- * merged and cut anew. */
+/* A block that was handed out from here, as it was then: blocks are merged and cut
+ * anew, but one with the same address and tag is as it was. */
 typedef struct weir__recent {
     const void *ptr;
+    size_t bytes;            /* that were asked for */
+    uint32_t alignment;
+    uint32_t tag;
     uint32_t id;             /* between the two, so that no compiler copies a bin's two
                                 pointers as one: they were stored as two just now */
+    uint32_t bin;            /* that it was in */
     weir__heap_block *block;
 } weir__recent;
 
@@ -137,7 +141,7 @@ typedef struct weir__tally {
 typedef struct weir__seat {
     weir__gate gate;
     struct weir__pool *pool;
-    weir__cache *last;       /* of `caches`, that was used last; or null */
+    weir__cache *last;       /* of `caches`, that was looked for last; or null */
     weir__cache **caches;    /* open addressing by stream, a power of two, or null */
     uint32_t mask;
     uint32_t cache_count;

@@ -3,9 +3,7 @@
  * The way of a request, inside of the thread's gate:
  *     hit     a block of that size on its stack: no lock, no read-modify-write, no line
  *             that another thread writes, no call
- *     refill  under the pool's lock: what was spilt goes to the heap, then a magazine
- *             of the same stream from the depot, or the heap's best fit of what is the
- *             stream's or nobody's
+ *     refill  under the pool's lock, from the depot or the heap: see pool_refill.c
  * What neither serves leaves the gate and goes the whole way, in pool.c; what waits for
  * another stream or asks for host memory is an errand for outside of the gate: a
  * magazine of another stream's, a cache, a seat for a thread that only gives back.
@@ -37,11 +35,6 @@ static inline weir__bin *bin_for(const weir__pool *self, weir__cache *cache,
 {
     uint32_t spare = atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
     return weir__cache_bin_for(cache, grains_of(bytes), spare, grains);
-}
-
-static inline size_t size_of(uint32_t grains)
-{
-    return (size_t)grains << WEIR__HEAP_GRAIN_BITS;
 }
 
 /* ---- tallies ---- */
@@ -103,16 +96,17 @@ static WEIR_COLD void learn_dropped(weir__pool *self)
     weir__mutex_unlock(&self->lock);
 }
 
-/* A block off the stack is the caller's. */
-static inline void hand_out(weir__seat *seat, weir__cache *cache,
-                            weir__heap_block *block, uint32_t grains, size_t bytes,
-                            size_t alignment)
+/* A block off the stack is the caller's. Returns its tag. */
+static inline uint32_t hand_out(weir__seat *seat, weir__cache *cache,
+                                weir__heap_block *block, uint32_t grains, size_t bytes,
+                                size_t alignment)
 {
     weir__link_set(block, cache->owner);
-    weir__heap_set_tag(block,
-                       weir__heap_out_tag_in(size_of(grains), bytes, alignment));
-    cache->bytes -= size_of(grains);
+    uint32_t tag = weir__heap_set_tag(
+        block, weir__heap_out_tag_in(weir__grains_size(grains), bytes, alignment));
+    cache->bytes -= weir__grains_size(grains);
     tally_out(&seat->tally, bytes);
+    return tag;
 }
 
 /* The bin is the one for `grains` grains. False: it has another size (so it is with all
@@ -126,8 +120,11 @@ static inline bool hit_bin(weir__pool *self, weir__seat *seat, weir__cache *cach
         return false;
     void *ptr = bin->ptr;
     weir__recent *recent = weir__recent_of(cache, ptr);
-    *recent = (weir__recent){ ptr, bin->top_id, bin->top };
-    hand_out(seat, cache, weir__bin_pop(bin, view_of(self)), grains, bytes, alignment);
+    *recent = (weir__recent){ .ptr = ptr, .bytes = bytes, .id = bin->top_id,
+                              .alignment = (uint32_t)alignment,
+                              .bin = (uint32_t)(bin - cache->bins), .block = bin->top };
+    recent->tag = hand_out(seat, cache, weir__bin_pop(bin, view_of(self)), grains,
+                           bytes, alignment);
     *out = ptr;
     return true;
 }
@@ -140,191 +137,11 @@ static inline bool hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
     return hit_bin(self, seat, cache, bin, grains, bytes, alignment, out);
 }
 
-/* ---- refill ---- */
-
-/* How many magazines of one size are looked at for one of the own stream. */
-#define LOOK_MOST 8
-
-/* So many misses and nothing given back say that a stream's memory comes back
- * elsewhere. */
-#define DRY_LEAST 4
-
-/* *surplus: there is none, but others have some, the depot is half full, and nothing
- * comes back on the stream: what goes from one stream to another, again and again, is
- * handed over as it is. */
-static const weir__magazine *own_magazine(const weir__pool *self,
-                                          const weir__cache *cache, uint32_t grains,
-                                          bool *surplus)
-{
-    const weir__depot *depot = &self->depot;
-    const weir__magazine *magazine = weir__depot_next(depot, grains, NULL);
-    *surplus = magazine != NULL && cache->dry > DRY_LEAST &&
-               (depot->bytes > self->cache_bytes / 2 ||
-                depot->count > WEIR__DEPOT_MOST / 2);
-    for (int i = 0; i < LOOK_MOST && magazine != NULL; i++) {
-        if (magazine->mark.clock == cache->clock)
-            return magazine;
-        magazine = weir__depot_next(depot, grains, magazine);
-    }
-    return NULL;
-}
-
-bool weir__cache_load(weir__pool *self, weir__cache *cache,
-                      const weir__magazine *magazine, uint32_t id, uint32_t count)
-{
-    weir__bin *bin = weir__cache_claim(cache, view_of(self), magazine->grains);
-    weir__heap_block *block = NULL, *above = NULL;
-    uint32_t top = id, loaded = 0;
-    if (bin->count > 0)
-        return false;
-    for (; loaded < count; loaded++, above = block) {
-        block = weir__heap_at(view_of(self), id);
-        if (weir__heap_low_tag(block) != magazine->holder_tag)
-            break;
-        weir__heap_set_tag(block, cache->holder_tag);
-        id = weir__link_of(block);
-    }
-    if (WEIR_UNLIKELY(loaded < count)) {
-        weir__lost lost = { 0 };
-        weir__lost_add(&lost, block, magazine->grains, count - loaded);
-        weir__mutex_lock(&self->lock);
-        weir__pool_note_lost_locked(self, &lost);
-        weir__mutex_unlock(&self->lock);
-        if (loaded == 0)
-            return true;
-        weir__link_set(above, 0);
-    }
-    weir__bin_load(bin, view_of(self), top, loaded);
-    cache->bytes += size_of(magazine->grains) * loaded;
-    return true;
-}
-
-/* What was spilt becomes free under the pool's lock, which the caller has. A number one
- * above the counter: see weir__order_steady. */
-static inline void settle_spilt_locked(weir__pool *self, weir__cache *cache)
-    WEIR_REQUIRES(self->lock)
-{
-    if (WEIR_UNLIKELY(cache->lost.lists != 0))
-        weir__pool_note_lost_locked(self, &cache->lost);
-    if (cache->spill.count == 0)
-        return;
-    uint64_t number = atomic_load_explicit(cache->counter, memory_order_relaxed) + 1;
-    cache->bytes -= cache->spill.bytes;
-    cache->unclosed += cache->spill.count;
-    cache->is_quiet = weir__pool_is_quiet_locked(self);
-    weir__pool_settle_to_locked(self, &cache->spill,
-                                weir__heap_owner_at(&self->heap, cache->owner), number);
-}
-
-/* Now and then an event, so that others wait for no more than they have to; if there
- * are any that may. */
-static void close_sometimes(weir__pool *self, weir__cache *cache)
-{
-    if (cache->unclosed < WEIR__CLOSE_EVERY || cache->is_quiet)
-        return;
-    cache->unclosed = 0;
-    (void)weir__order_mark_here(self->order, cache->clock);
-    (void)weir__order_close(self->order, cache->clock);
-}
-
-/* A best fit of what nothing uses any more; or null. */
-static WEIR_COLD weir__heap_block *take_done_locked(weir__pool *self,
-                                                    const weir__cache *cache,
-                                                    size_t size, size_t bytes,
-                                                    size_t alignment)
-    WEIR_REQUIRES(self->lock)
-{
-    weir__request request = { .pool = self,
-                              .stream = cache->stream,
-                              .clock = cache->clock,
-                              .owner = weir__heap_owner_at(&self->heap, cache->owner),
-                              .home = cache->home,
-                              .asked_bytes = bytes,
-                              .asked_alignment = alignment,
-                              .bytes = size,
-                              .alignment = WEIR__HEAP_GRAIN };
-    uint32_t id = weir__pool_take_done_locked(&request);
-    return id != 0 ? weir__heap_block_of(&self->heap, id) : NULL;
-}
-
-/* A best fit of the stream's own, or of that; or null. */
-static inline weir__heap_block *take_fit_locked(weir__pool *self,
-                                                const weir__cache *cache, size_t size,
-                                                size_t bytes, size_t alignment)
-    WEIR_REQUIRES(self->lock)
-{
-    weir__heap_owner *owner = weir__heap_owner_at(&self->heap, cache->owner);
-    if (WEIR_UNLIKELY(self->is_short) &&
-        weir__pool_is_poor_locked(
-            self, weir__heap_best(&self->heap, owner, size, WEIR__HEAP_GRAIN), size))
-        return NULL;
-    if (WEIR_UNLIKELY(weir__pool_is_wary(self)) &&
-        weir__pool_spares_locked(
-            self, weir__heap_best(&self->heap, owner, size, WEIR__HEAP_GRAIN)))
-        return NULL;
-    weir__heap_block *block =
-        weir__pool_take_fit_locked(self, owner, owner, cache->home, size, bytes,
-                                   alignment)
-            .block;
-    return WEIR_LIKELY(block != NULL)
-               ? block
-               : take_done_locked(self, cache, size, bytes, alignment);
-}
-
-/* What is to be done outside of the gate. */
-typedef struct errand {
-    weir_stream wanted; /* the thread frees on it, and has no cache for it: giving back
-                           cannot make one */
-    bool surplus;       /* a magazine of another stream's is to be taken */
-    bool lay_by;        /* a seat for a thread that only gives back */
-} errand;
-
-static inline bool refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
-                          uint32_t grains, size_t bytes, size_t alignment, void **out,
-                          errand *after)
-{
-    weir__heap_block *block = NULL;
-    weir__magazine magazine;
-    magazine.head = 0;
-    cache->dry++;
-
-    weir__mutex_lock(&self->lock);
-    bool promised = weir__heap_promise(&self->heap);
-    if (WEIR_LIKELY(promised)) {
-        settle_spilt_locked(self, cache);
-        const weir__magazine *own = NULL;
-        if (self->depot.count != 0)
-            own = own_magazine(self, cache, grains, &after->surplus);
-        if (own != NULL)
-            magazine = weir__depot_take(&self->depot, own);
-        else if (!after->surplus)
-            block = take_fit_locked(self, cache, size_of(grains), bytes, alignment);
-        weir__heap_forget_promise(&self->heap);
-    }
-    if (WEIR_LIKELY(block != NULL))
-        *out = (void *)weir__heap_base(block);
-    after->lay_by = self->wants_spare_seat;
-    weir__mutex_unlock(&self->lock);
-    close_sometimes(self, cache);
-
-    if (magazine.head != 0) {
-        bool loaded =
-            weir__cache_load(self, cache, &magazine, magazine.head, WEIR__MAGAZINE);
-        WEIR_CHECK(loaded, "who misses has an empty stack");
-        return hit_bin(self, seat, cache, weir__cache_bin(cache, grains), grains, bytes,
-                       alignment, out);
-    }
-    if (block == NULL)
-        return false;
-    tally_out(&seat->tally, bytes);
-    return true;
-}
-
 /* What is no plain hit: from the second magazine, which becomes the first, or by a
  * refill; and what the ledger has to hear. */
 static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
                                  size_t bytes, size_t alignment, void **out,
-                                 errand *after)
+                                 weir__errand *after)
 {
     uint32_t grains;
     weir__bin *bin = bin_for(self, cache, bytes, &grains);
@@ -338,22 +155,42 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
             weir__cache_give_up(cache, bin);
     }
     if (!done) {
+        bool loads;
         after->wanted = seat->wanted;
         seat->wanted = NULL;
-        done = refill(self, seat, cache, grains, bytes, alignment, out, after);
+        *out = weir__pool_refill(self, cache, grains, bytes, alignment, &loads, after);
+        done = *out != NULL;
+        if (done)
+            tally_out(&seat->tally, bytes);
+        else if (loads)
+            done = hit_bin(self, seat, cache, weir__cache_bin(cache, grains), grains,
+                           bytes, alignment, out);
     }
     if (WEIR_UNLIKELY(self->listens) && done)
         learn_dropped(self);
     return done;
 }
 
-/* All that is no plain hit, inside of the gate, which it leaves. */
-static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir__seat *seat,
-                                                 weir__cache *cache, weir_stream stream,
-                                                 size_t bytes, size_t alignment,
-                                                 void **out)
+/* A call that is not served at once counts as nested in those above it; the core has
+ * counted those that a ledger hears of. Returns the depth to go back to. */
+static inline uint32_t go_down(const weir__pool *self)
 {
-    errand after = { 0 };
+    const uint32_t depth = weir__own_thread.depth;
+    weir__own_thread.depth = depth + !self->listens;
+    return depth;
+}
+
+static inline void come_up(uint32_t depth)
+{
+    weir__own_thread.depth = depth;
+}
+
+/* Inside of the gate, which it leaves. */
+static inline weir_status serve_inside(weir__pool *self, weir__seat *seat,
+                                       weir__cache *cache, weir_stream stream,
+                                       size_t bytes, size_t alignment, void **out)
+{
+    weir__errand after = { 0 };
     void *ptr = NULL;
     bool done = cache != NULL &&
                 hit_or_refill(self, seat, cache, bytes, alignment, &ptr, &after);
@@ -371,6 +208,18 @@ static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir__seat *s
     return WEIR_OK;
 }
 
+/* All that is no plain hit. */
+static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir__seat *seat,
+                                                 weir__cache *cache, weir_stream stream,
+                                                 size_t bytes, size_t alignment,
+                                                 void **out)
+{
+    const uint32_t depth = go_down(self);
+    weir_status status = serve_inside(self, seat, cache, stream, bytes, alignment, out);
+    come_up(depth);
+    return status;
+}
+
 static WEIR_NOINLINE weir_status allocate_otherwise(weir__pool *self,
                                                     weir_stream stream, size_t bytes,
                                                     size_t alignment, void **out)
@@ -381,16 +230,25 @@ static WEIR_NOINLINE weir_status allocate_otherwise(weir__pool *self,
         return allocate_inside(self, seat,
                                weir__cache_find(seat, weir__stream_of(stream)), stream,
                                bytes, alignment, out);
+    const uint32_t depth = go_down(self);
     weir__pool_tell_lost(self);
-    return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
+    weir_status status =
+        weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
+    come_up(depth);
+    return status;
 }
 
-/* The cache that the thread used last, if it is the stream's; behind the gate. */
-static inline weir__cache *last_cache(const weir__seat *seat, weir_stream stream)
+/* The stream's cache, if it is the last that was looked for or at its first place;
+ * behind the gate. */
+static inline weir__cache *near_cache(weir__seat *seat, weir_stream stream)
 {
-    weir__cache *cache = seat->last;
-    bool fits = cache != NULL && (cache->stream == stream || cache->alias == stream);
-    return WEIR_LIKELY(fits) ? cache : weir__cache_probe(seat, stream);
+    weir__cache *last = seat->last;
+    if (WEIR_LIKELY(last != NULL && (last->stream == stream || last->alias == stream)))
+        return last;
+    weir__cache *cache = weir__cache_probe(seat, stream);
+    if (WEIR_UNLIKELY(last == NULL))
+        seat->last = cache;
+    return cache;
 }
 
 weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
@@ -399,11 +257,11 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
     weir__pool *self = context;
     weir__seat *seat = weir__own_thread.seat;
     if (WEIR_UNLIKELY(seat == NULL || seat->pool != self ||
-                      alignment > WEIR__HEAP_GRAIN || bytes > self->gate_bytes ||
-                      self->listens || !weir__gate_enter(&seat->gate)))
+                      alignment > WEIR__HEAP_GRAIN || bytes > self->hit_bytes ||
+                      !weir__gate_enter(&seat->gate)))
         return allocate_otherwise(self, stream, bytes, alignment, out);
 
-    weir__cache *cache = last_cache(seat, stream);
+    weir__cache *cache = near_cache(seat, stream);
     if (WEIR_UNLIKELY(cache == NULL))
         cache = weir__cache_find(seat, weir__stream_of(stream));
     else if (WEIR_LIKELY(hit(self, seat, cache, bytes, alignment, out))) {
@@ -456,9 +314,9 @@ static void deposit(weir__pool *self, weir__cache *cache, weir__bin *bin)
 static void relieve(weir__pool *self, weir__cache *cache)
 {
     weir__mutex_lock(&self->lock);
-    settle_spilt_locked(self, cache);
+    weir__cache_settle_spilt_locked(self, cache);
     weir__mutex_unlock(&self->lock);
-    close_sometimes(self, cache);
+    weir__cache_close_sometimes(self, cache);
 }
 
 /* Whether there is room after that for a block that counts already. Where the pool is
@@ -485,7 +343,7 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
     weir__bin *bin = weir__cache_bin(cache, grains);
     bool is_kept = bin->grains == grains;
     cache->dry = 0;
-    cache->bytes += size_of(grains);
+    cache->bytes += weir__grains_size(grains);
     if (cache->bytes > self->cache_bytes && is_kept)
         is_kept = make_room(self, cache, grains);
     if (WEIR_LIKELY(is_kept)) {
@@ -544,20 +402,33 @@ static WEIR_NOINLINE bool deallocate_otherwise(weir__pool *self, weir_stream str
             return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
         weir__gate_leave(&seat->gate);
     }
-    return weir__pool_deallocate_slowly(self, stream, ptr, bytes, alignment);
+    const uint32_t depth = go_down(self);
+    bool done = weir__pool_deallocate_slowly(self, stream, ptr, bytes, alignment);
+    come_up(depth); /* the pool may be gone */
+    return done;
 }
 
-/* The record of a block that is out, with the tag `low`; from where it was last, if it
- * is still there. */
+/* The record of a block that is out, of so many bytes, and the bin for it, if there is
+ * one; from where they were last, if the block is still as it was. */
 static inline weir__heap_block *find_out(weir__pool *self, weir__cache *cache,
-                                         const void *ptr, uint32_t low, uint32_t *id)
+                                         const void *ptr, size_t bytes,
+                                         size_t alignment, uint32_t *id,
+                                         weir__bin **bin)
 {
     const weir__recent *recent = weir__recent_of(cache, ptr);
-    if (recent->ptr == ptr && weir__heap_is_tagged(recent->block, ptr, low)) {
+    if (recent->ptr == ptr && recent->bytes == bytes &&
+        recent->alignment == alignment &&
+        weir__heap_is_still(recent->block, ptr, recent->tag)) {
         *id = recent->id;
+        *bin = &cache->bins[recent->bin];
         return recent->block;
     }
-    return weir__heap_lookup_tagged(view_of(self), ptr, low, id);
+    weir__heap_block *block = weir__heap_lookup_tagged(
+        view_of(self), ptr, weir__heap_out_tag(bytes, alignment), id);
+    if (block == NULL || !is_of(block, bytes))
+        return NULL;
+    *bin = weir__cache_bin(cache, weir__heap_grains(block));
+    return block;
 }
 
 bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
@@ -566,22 +437,21 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
     weir__pool *self = context;
     weir__seat *seat = weir__own_thread.seat;
     if (WEIR_UNLIKELY(seat == NULL || seat->pool != self ||
-                      bytes > self->gate_bytes || self->listens ||
-                      !weir__gate_enter(&seat->gate)))
+                      bytes > self->hit_bytes || !weir__gate_enter(&seat->gate)))
         return deallocate_otherwise(self, stream, ptr, bytes, alignment);
 
     uint32_t id = 0;
-    weir__cache *cache = last_cache(seat, stream);
+    weir__cache *cache = near_cache(seat, stream);
+    weir__bin *bin = NULL;
     weir__heap_block *block = NULL;
     if (WEIR_LIKELY(cache != NULL))
-        block = find_out(self, cache, ptr, weir__heap_out_tag(bytes, alignment), &id);
-    if (WEIR_UNLIKELY(block == NULL || !is_of(block, bytes))) {
+        block = find_out(self, cache, ptr, bytes, alignment, &id, &bin);
+    if (WEIR_UNLIKELY(block == NULL)) {
         weir__gate_leave(&seat->gate);
         return deallocate_otherwise(self, stream, ptr, bytes, alignment);
     }
     const uint32_t grains = weir__heap_grains(block);
-    const size_t size = size_of(grains);
-    weir__bin *bin = weir__cache_bin(cache, grains);
+    const size_t size = weir__grains_size(grains);
     if (WEIR_UNLIKELY(cache->bytes + size > self->cache_bytes))
         return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
     if (WEIR_LIKELY(bin->grains == grains && bin->count != WEIR__MAGAZINE))

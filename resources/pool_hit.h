@@ -30,7 +30,34 @@ bool weir__pool_allocate_surplus(weir__pool *pool, weir_stream stream, size_t by
 void weir__pool_count_out(weir__pool *pool, size_t bytes);
 void weir__pool_count_back(weir__pool *pool, size_t bytes);
 
-/* Behind the gate: takes over `count` blocks, from `id` on, of a magazine that the
+/* ---- pool_refill.c: behind the gate ---- */
+
+static inline size_t weir__grains_size(uint32_t grains)
+{
+    return (size_t)grains << WEIR__HEAP_GRAIN_BITS;
+}
+
+/* What is to be done outside of the gate. */
+typedef struct weir__errand {
+    weir_stream wanted; /* the thread frees on it, and has no cache for it: giving back
+                           cannot make one */
+    bool surplus;       /* a magazine of another stream's is to be taken */
+    bool lay_by;        /* a seat for a thread that only gives back */
+} weir__errand;
+
+/* A block of `grains` grains, of which `bytes` bytes were asked for. Null: there is
+ * none, but if *loads, the cache has a magazine of these now. */
+void *weir__pool_refill(weir__pool *pool, weir__cache *cache, uint32_t grains,
+                        size_t bytes, size_t alignment, bool *loads,
+                        weir__errand *after);
+
+/* What was spilt becomes free. */
+void weir__cache_settle_spilt_locked(weir__pool *pool, weir__cache *cache)
+    WEIR_REQUIRES(pool->lock);
+/* Where much has become free since the last, an event; without locks. */
+void weir__cache_close_sometimes(weir__pool *pool, weir__cache *cache);
+
+/* Takes over `count` blocks, from `id` on, of a magazine that the
  * cache's stream may use. False: the bin has blocks already. */
 bool weir__cache_load(weir__pool *pool, weir__cache *cache,
                       const weir__magazine *magazine, uint32_t id, uint32_t count);

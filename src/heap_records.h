@@ -154,11 +154,12 @@ static inline size_t weir__heap_bytes(const weir__heap_block *block)
     return (size_t)weir__heap_grains(block) << WEIR__HEAP_GRAIN_BITS;
 }
 
-/* Sets all of the tag but the upper bits of the base. */
-static inline void weir__heap_set_tag(weir__heap_block *block, uint32_t low)
+/* Sets all of the tag but the upper bits of the base; returns all of it. */
+static inline uint32_t weir__heap_set_tag(weir__heap_block *block, uint32_t low)
 {
-    uint32_t high = weir__heap_tag(block) & ~WEIR__TAG_LOW_MASK;
-    atomic_store_explicit(&block->tag, high | low, memory_order_release);
+    uint32_t tag = (weir__heap_tag(block) & ~WEIR__TAG_LOW_MASK) | low;
+    atomic_store_explicit(&block->tag, tag, memory_order_release);
+    return tag;
 }
 
 /* All of the tag but the upper bits of the base. */
@@ -254,6 +255,16 @@ static inline bool weir__heap_is_tagged(const weir__heap_block *block, const voi
            (atomic_load_explicit(&block->tag, memory_order_acquire) &
             ~WEIR__TAG_SPARE_MASK) == tag &&
            atomic_load_explicit(&block->low, memory_order_relaxed) == (uint32_t)grain;
+}
+
+/* Whether the block is at `ptr` and has all of this tag, which one had there that was
+ * OUT. */
+static inline bool weir__heap_is_still(const weir__heap_block *block, const void *ptr,
+                                       uint32_t tag)
+{
+    return atomic_load_explicit(&block->tag, memory_order_acquire) == tag &&
+           atomic_load_explicit(&block->low, memory_order_relaxed) ==
+               (uint32_t)((uint64_t)(uintptr_t)ptr >> WEIR__HEAP_GRAIN_BITS);
 }
 
 /* The block at `ptr` if it is out with the tag `low`, as above, and its id; else null.

@@ -228,7 +228,8 @@ allocate_otherwise(weir_resource *mr, weir_stream stream, size_t bytes,
         return status;
     if (!is_plain(mr, bytes, alignment))
         return answer_alone(mr, bytes, alignment);
-    return allocate_watched(mr, stream, bytes, alignment, out);
+    return mr->is_short ? mr->ops.allocate(mr->self, stream, bytes, alignment, out)
+                        : allocate_watched(mr, stream, bytes, alignment, out);
 }
 
 weir_status weir_allocate(weir_resource *mr, weir_stream stream,
@@ -243,9 +244,7 @@ weir_status weir_allocate(weir_resource *mr, weir_stream stream,
     if (!mr->is_short)
         return allocate_watched(mr, stream, bytes, alignment, out);
 
-    thread->depth++;
     weir_status status = mr->ops.allocate(mr->self, stream, bytes, alignment, out);
-    thread->depth--;
     WEIR_ASSERT((status == WEIR_OK) == (*out != NULL), "one of our own answers both");
     WEIR_ASSERT(((uintptr_t)*out & (alignment - 1)) == 0, "and aligned as asked for");
     return status;
@@ -368,7 +367,9 @@ deallocate_otherwise(weir_resource *mr, weir_stream stream, void *ptr, size_t by
     if (weir__enter() != WEIR_OK)
         return true;
     if (could_be_out(mr, bytes, alignment))
-        return deallocate_watched(mr, stream, ptr, bytes, alignment);
+        return mr->is_short
+                   ? mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment)
+                   : deallocate_watched(mr, stream, ptr, bytes, alignment);
     tell_cannot_be_out(mr, ptr, bytes, alignment);
     return false;
 }
@@ -379,15 +380,14 @@ bool weir_deallocate(weir_resource *mr, weir_stream stream,
     weir__thread *thread = &weir__own_thread;
     if (ptr == NULL)
         return true;
-    if (WEIR_UNLIKELY(weir__must_enter(thread) || !could_be_out(mr, bytes, alignment)))
+    if (WEIR_UNLIKELY(weir__must_enter(thread)) || mr == NULL)
         return deallocate_otherwise(mr, stream, ptr, bytes, alignment);
-    if (!mr->is_short)
-        return deallocate_watched(mr, stream, ptr, bytes, alignment);
-
-    thread->depth++;
-    bool done = mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment);
-    thread->depth--; /* mr may be gone */
-    return done;
+    /* Of the bytes it judges itself: it knows its blocks. */
+    if (WEIR_LIKELY(mr->is_short && is_power_of_two(alignment)))
+        return mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment);
+    if (!could_be_out(mr, bytes, alignment))
+        return deallocate_otherwise(mr, stream, ptr, bytes, alignment);
+    return deallocate_watched(mr, stream, ptr, bytes, alignment);
 }
 
 /* Puts the legacy stream behind all points; in a device that is lost nothing needs it.

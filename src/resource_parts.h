@@ -21,8 +21,8 @@ struct weir_resource {
     bool knows_blocks;            /* it knows what it never gave: it keeps records, or
                                      counts itself */
     bool listens;                 /* there is a ledger to tell */
-    bool is_short;                /* it counts itself, and there is none: calls have
-                                     nothing to do behind the resource's own */
+    bool is_short;                /* its own part of a call is all that there is: it
+                                     counts itself, also its calls, and none listens */
     bool is_devices_own;          /* its default current one, and so counts itself */
     weir_resource *upstream;      /* counted; null: a leaf */
     weir_resource *second;        /* counted; null: it has no second upstream */

@@ -1,0 +1,177 @@
+/* pool_refill.c - under the pool's lock, for a stack that is empty: what was spilt goes
+ * to the heap, then a magazine of the same stream comes from the depot, or one block,
+ * the heap's best fit of what is the stream's or nobody's. */
+#include "pool_hit.h"
+
+#include "internal.h"
+#include "pool_seats.h"
+
+static weir__heap_view *view_of(weir__pool *self)
+{
+    return &self->heap.view;
+}
+
+/* How many magazines of one size are looked at for one of the own stream. */
+#define LOOK_MOST 8
+
+/* So many misses and nothing given back say that a stream's memory comes back
+ * elsewhere. */
+#define DRY_LEAST 4
+
+/* *surplus: there is none, but others have some, the depot is half full, and nothing
+ * comes back on the stream: what goes from one stream to another, again and again, is
+ * handed over as it is. */
+static const weir__magazine *own_magazine(const weir__pool *self,
+                                          const weir__cache *cache, uint32_t grains,
+                                          bool *surplus)
+{
+    const weir__depot *depot = &self->depot;
+    const weir__magazine *magazine = weir__depot_next(depot, grains, NULL);
+    *surplus = magazine != NULL && cache->dry > DRY_LEAST &&
+               (depot->bytes > self->cache_bytes / 2 ||
+                depot->count > WEIR__DEPOT_MOST / 2);
+    for (int i = 0; i < LOOK_MOST && magazine != NULL; i++) {
+        if (magazine->mark.clock == cache->clock)
+            return magazine;
+        magazine = weir__depot_next(depot, grains, magazine);
+    }
+    return NULL;
+}
+
+bool weir__cache_load(weir__pool *self, weir__cache *cache,
+                      const weir__magazine *magazine, uint32_t id, uint32_t count)
+{
+    weir__bin *bin = weir__cache_claim(cache, view_of(self), magazine->grains);
+    weir__heap_block *block = NULL, *above = NULL;
+    uint32_t top = id, loaded = 0;
+    if (bin->count > 0)
+        return false;
+    for (; loaded < count; loaded++, above = block) {
+        block = weir__heap_at(view_of(self), id);
+        if (weir__heap_low_tag(block) != magazine->holder_tag)
+            break;
+        weir__heap_set_tag(block, cache->holder_tag);
+        id = weir__link_of(block);
+    }
+    if (WEIR_UNLIKELY(loaded < count)) {
+        weir__lost lost = { 0 };
+        weir__lost_add(&lost, block, magazine->grains, count - loaded);
+        weir__mutex_lock(&self->lock);
+        weir__pool_note_lost_locked(self, &lost);
+        weir__mutex_unlock(&self->lock);
+        if (loaded == 0)
+            return true;
+        weir__link_set(above, 0);
+    }
+    weir__bin_load(bin, view_of(self), top, loaded);
+    cache->bytes += weir__grains_size(magazine->grains) * loaded;
+    return true;
+}
+
+/* Behind a mark one above the counter: see weir__order_steady. */
+void weir__cache_settle_spilt_locked(weir__pool *self, weir__cache *cache)
+{
+    if (WEIR_UNLIKELY(cache->lost.lists != 0))
+        weir__pool_note_lost_locked(self, &cache->lost);
+    if (cache->spill.count == 0)
+        return;
+    uint64_t number = atomic_load_explicit(cache->counter, memory_order_relaxed) + 1;
+    cache->bytes -= cache->spill.bytes;
+    cache->unclosed += cache->spill.count;
+    cache->is_quiet = weir__pool_is_quiet_locked(self);
+    weir__pool_settle_to_locked(self, &cache->spill,
+                                weir__heap_owner_at(&self->heap, cache->owner), number);
+}
+
+/* Now and then an event, so that others wait for no more than they have to; if there
+ * are any that may. */
+void weir__cache_close_sometimes(weir__pool *self, weir__cache *cache)
+{
+    if (cache->unclosed < WEIR__CLOSE_EVERY || cache->is_quiet)
+        return;
+    cache->unclosed = 0;
+    (void)weir__order_mark_here(self->order, cache->clock);
+    (void)weir__order_close(self->order, cache->clock);
+}
+
+/* A best fit of what nothing uses any more; or null. */
+static WEIR_COLD weir__heap_block *take_done_locked(weir__pool *self,
+                                                    const weir__cache *cache,
+                                                    size_t size, size_t bytes,
+                                                    size_t alignment)
+    WEIR_REQUIRES(self->lock)
+{
+    weir__request request = { .pool = self,
+                              .stream = cache->stream,
+                              .clock = cache->clock,
+                              .owner = weir__heap_owner_at(&self->heap, cache->owner),
+                              .home = cache->home,
+                              .asked_bytes = bytes,
+                              .asked_alignment = alignment,
+                              .bytes = size,
+                              .alignment = WEIR__HEAP_GRAIN };
+    uint32_t id = weir__pool_take_done_locked(&request);
+    return id != 0 ? weir__heap_block_of(&self->heap, id) : NULL;
+}
+
+/* A best fit of the stream's own, or of that; or null. */
+static inline weir__heap_block *take_fit_locked(weir__pool *self,
+                                                const weir__cache *cache, size_t size,
+                                                size_t bytes, size_t alignment)
+    WEIR_REQUIRES(self->lock)
+{
+    weir__heap_owner *owner = weir__heap_owner_at(&self->heap, cache->owner);
+    if (WEIR_UNLIKELY(self->is_short) &&
+        weir__pool_is_poor_locked(
+            self, weir__heap_best(&self->heap, owner, size, WEIR__HEAP_GRAIN), size))
+        return NULL;
+    if (WEIR_UNLIKELY(weir__pool_is_wary(self)) &&
+        weir__pool_spares_locked(
+            self, weir__heap_best(&self->heap, owner, size, WEIR__HEAP_GRAIN)))
+        return NULL;
+    weir__heap_block *block =
+        weir__pool_take_fit_locked(self, owner, owner, cache->home, size, bytes,
+                                   alignment)
+            .block;
+    return WEIR_LIKELY(block != NULL)
+               ? block
+               : take_done_locked(self, cache, size, bytes, alignment);
+}
+
+void *weir__pool_refill(weir__pool *self, weir__cache *cache, uint32_t grains,
+                        size_t bytes, size_t alignment, bool *loads,
+                        weir__errand *after)
+{
+    weir__heap_block *block = NULL;
+    weir__magazine magazine;
+    magazine.head = 0;
+    *loads = false;
+    void *ptr = NULL;
+    const size_t size = weir__grains_size(grains);
+    cache->dry++;
+
+    weir__mutex_lock(&self->lock);
+    if (WEIR_LIKELY(weir__heap_promise(&self->heap))) {
+        weir__cache_settle_spilt_locked(self, cache);
+        const weir__magazine *own = NULL;
+        if (self->depot.count != 0)
+            own = own_magazine(self, cache, grains, &after->surplus);
+        if (own != NULL)
+            magazine = weir__depot_take(&self->depot, own);
+        else if (!after->surplus)
+            block = take_fit_locked(self, cache, size, bytes, alignment);
+        weir__heap_forget_promise(&self->heap);
+    }
+    if (WEIR_LIKELY(block != NULL))
+        ptr = (void *)weir__heap_base(block);
+    after->lay_by = self->wants_spare_seat;
+    weir__mutex_unlock(&self->lock);
+    weir__cache_close_sometimes(self, cache);
+
+    if (magazine.head != 0) {
+        *loads =
+            weir__cache_load(self, cache, &magazine, magazine.head, WEIR__MAGAZINE);
+        WEIR_CHECK(*loads, "who misses has an empty stack");
+    }
+    return ptr;
+}
