@@ -171,24 +171,11 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
     return done;
 }
 
-/* A call that is not served at once counts as nested in those above it; the core has
- * counted those that a ledger hears of. Returns the depth to go back to. */
-static inline uint32_t go_down(const weir__pool *self)
-{
-    const uint32_t depth = weir__own_thread.depth;
-    weir__own_thread.depth = depth + !self->listens;
-    return depth;
-}
-
-static inline void come_up(uint32_t depth)
-{
-    weir__own_thread.depth = depth;
-}
-
-/* Inside of the gate, which it leaves. */
-static inline weir_status serve_inside(weir__pool *self, weir__seat *seat,
-                                       weir__cache *cache, weir_stream stream,
-                                       size_t bytes, size_t alignment, void **out)
+/* All that is no plain hit, inside of the gate, which it leaves. */
+static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir__seat *seat,
+                                                 weir__cache *cache, weir_stream stream,
+                                                 size_t bytes, size_t alignment,
+                                                 void **out)
 {
     weir__errand after = { 0 };
     void *ptr = NULL;
@@ -208,18 +195,6 @@ static inline weir_status serve_inside(weir__pool *self, weir__seat *seat,
     return WEIR_OK;
 }
 
-/* All that is no plain hit. */
-static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir__seat *seat,
-                                                 weir__cache *cache, weir_stream stream,
-                                                 size_t bytes, size_t alignment,
-                                                 void **out)
-{
-    const uint32_t depth = go_down(self);
-    weir_status status = serve_inside(self, seat, cache, stream, bytes, alignment, out);
-    come_up(depth);
-    return status;
-}
-
 static WEIR_NOINLINE weir_status allocate_otherwise(weir__pool *self,
                                                     weir_stream stream, size_t bytes,
                                                     size_t alignment, void **out)
@@ -230,12 +205,8 @@ static WEIR_NOINLINE weir_status allocate_otherwise(weir__pool *self,
         return allocate_inside(self, seat,
                                weir__cache_find(seat, weir__stream_of(stream)), stream,
                                bytes, alignment, out);
-    const uint32_t depth = go_down(self);
     weir__pool_tell_lost(self);
-    weir_status status =
-        weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
-    come_up(depth);
-    return status;
+    return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
 }
 
 /* The stream's cache, if it is the last that was looked for or at its first place;
@@ -402,10 +373,7 @@ static WEIR_NOINLINE bool deallocate_otherwise(weir__pool *self, weir_stream str
             return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
         weir__gate_leave(&seat->gate);
     }
-    const uint32_t depth = go_down(self);
-    bool done = weir__pool_deallocate_slowly(self, stream, ptr, bytes, alignment);
-    come_up(depth); /* the pool may be gone */
-    return done;
+    return weir__pool_deallocate_slowly(self, stream, ptr, bytes, alignment);
 }
 
 /* The record of a block that is out, of so many bytes, and the bin for it, if there is

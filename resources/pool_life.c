@@ -135,8 +135,7 @@ static const weir_resource_ops pool_ops = {
     .deallocate_after = weir__pool_deallocate_after,
 };
 
-static const weir__counting pool_counting = { .close = pool_close,
-                                              .counts_calls = true };
+static const weir__counting pool_counting = { .close = pool_close };
 
 static weir_status options_read(const weir_pool_options *from, weir_pool_options *out)
 {

@@ -108,7 +108,9 @@ typedef struct weir__thread {
     struct weir__seat *seat;           /* of `caches`, that it used last; or null */
     struct weir__thread_streams *streams; /* its current ones, or null */
     uint32_t baton_seat;               /* its place there */
-    uint32_t depth;                    /* nested weir_allocate / weir_deallocate */
+    uint32_t depth;                    /* of nested calls of resources; those of
+                                          resources with no ledger to tell may be left
+                                          out */
     int32_t bare_status;               /* the last error, if `error` is null */
     bool is_ending;                    /* it keeps nothing any more */
     bool end_is_told;                  /* to the emulated devices */

@@ -151,7 +151,7 @@ weir_status weir__resource_create_counting(const weir_resource_ops *ops,
     mr->max_alignment = made.properties.max_alignment;
     mr->knows_blocks = made.properties.can_find || counting != NULL;
     mr->listens = made.properties.device->listens;
-    mr->is_short = counting != NULL && counting->counts_calls && !mr->listens;
+    mr->is_short = counting != NULL && !mr->listens;
     mr->device = weir_device_ref(made.properties.device);
     if (mr->upstream != NULL)
         weir_resource_ref(mr->upstream);

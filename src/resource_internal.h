@@ -38,9 +38,6 @@ typedef struct weir__counting {
      * deallocation that brings the last of them back; or by close() itself, where it
      * lets go of what counts in its place. Called without locks. */
     bool (*close)(void *self);
-    /* Where no ledger listens, its allocate and deallocate see to it themselves that
-     * weir__thread.depth counts them, before they call another resource or a hook. */
-    bool counts_calls;
 } weir__counting;
 
 /* As weir_resource_create, for one that counts; `counting` is not copied. */

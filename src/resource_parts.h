@@ -22,7 +22,7 @@ struct weir_resource {
                                      counts itself */
     bool listens;                 /* there is a ledger to tell */
     bool is_short;                /* its own part of a call is all that there is: it
-                                     counts itself, also its calls, and none listens */
+                                     counts itself, and none listens */
     bool is_devices_own;          /* its default current one, and so counts itself */
     weir_resource *upstream;      /* counted; null: a leaf */
     weir_resource *second;        /* counted; null: it has no second upstream */
