@@ -142,12 +142,84 @@ static void a_lock_is_counted(void **state)
     close_scene(&it);
 }
 
+/* A hit, so that all is known of it at its next free. */
+static char *warm_hit(pool_scene *it, size_t bytes)
+{
+    run_on(it, 0, bytes, 1);
+    run_on(it, 0, bytes, 1);
+    return take(it->pool, it->streams[0], bytes);
+}
+
+static void must_be_refused(pool_scene *it, void *ptr, size_t bytes, size_t alignment,
+                            weir_misuse_kind kind)
+{
+    misuse_log log;
+    misuse_begin(&log);
+    must(!weir_deallocate(it->pool, it->streams[0], ptr, bytes, alignment));
+    must_be_misuse(&log, kind, ptr);
+    misuse_end();
+}
+
+static void what_is_known_of_a_hit_is_compared(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    char *a = warm_hit(&it, KIB);
+    must_be_refused(&it, a, 0, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+    must_be_refused(&it, a, KIB - 1, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+    must_be_refused(&it, a, 2 * KIB, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+    must_be_refused(&it, a, KIB, WEIR_ALIGNMENT / 2, WEIR_MISUSE_WRONG_SIZE);
+    give(it.pool, it.streams[0], a, KIB);
+    must_be_refused(&it, a, KIB, WEIR_ALIGNMENT, WEIR_MISUSE_DOUBLE_FREE);
+    close_scene(&it);
+}
+
+/* It went to the heap, and there another block has its place. */
+static void what_was_a_hit_is_cut_anew(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    void *pin = take(it.pool, it.streams[0], KIB);
+    char *a = warm_hit(&it, LARGEST);
+    give(it.pool, it.streams[0], a, LARGEST);
+    (void)weir_resource_trim_sync(it.pool, SIZE_MAX);
+    char *b = take(it.pool, it.streams[0], KIB);
+    must(a == b);
+    must_be_refused(&it, b, LARGEST, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+    give(it.pool, it.streams[0], b, KIB);
+    give(it.pool, it.streams[0], pin, KIB);
+    close_scene(&it);
+}
+
+/* A thread goes from one stream to another: each has its own blocks. */
+static void a_hit_is_of_its_stream(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    void *blocks[STREAMS];
+    for (int round = 0; round < WARM_ROUNDS; round++)
+        run_on(&it, round % STREAMS, KIB, 1);
+    for (int i = 0; i < STREAMS; i++) {
+        blocks[i] = take(it.pool, it.streams[i], KIB);
+        give(it.pool, it.streams[i], blocks[i], KIB);
+    }
+    for (int i = STREAMS; i-- > 0;) {
+        void *again = take(it.pool, it.streams[i], KIB);
+        must(again == blocks[i]);
+        give(it.pool, it.streams[i], again, KIB);
+    }
+    close_scene(&it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hits_lock_nothing_and_call_nobody),
         cmocka_unit_test(hits_of_threads_lock_nothing),
         cmocka_unit_test(a_lock_is_counted),
+        cmocka_unit_test(what_is_known_of_a_hit_is_compared),
+        cmocka_unit_test(what_was_a_hit_is_cut_anew),
+        cmocka_unit_test(a_hit_is_of_its_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
