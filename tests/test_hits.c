@@ -202,6 +202,7 @@ static void a_hit_is_of_its_stream(void **state)
     for (int i = 0; i < STREAMS; i++) {
         blocks[i] = take(it.pool, it.streams[i], KIB);
         give(it.pool, it.streams[i], blocks[i], KIB);
+        must(i == 0 || blocks[i] != blocks[i - 1]);
     }
     for (int i = STREAMS; i-- > 0;) {
         void *again = take(it.pool, it.streams[i], KIB);
