@@ -61,7 +61,11 @@ struct weir__pool;
 #define WEIR__DEPOT_MOST     1024u
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
-#define WEIR__RECENT 64u
+#define WEIR__RECENT         64u
+/* Multiplied by that, 32 addresses of one distance differ in the bits that are taken,
+ * for all distances of a power of two from 256 bytes to 1 MiB times 1 to 15. */
+#define WEIR__RECENT_HASH    UINT64_C(0x6f9c18fb)
+#define WEIR__RECENT_SHIFT   31
 /* Each doubling has as many classes as all sizes have that stand for themselves. */
 #define WEIR__SMALL_BINS     (2u << WEIR__CLASS_BITS)
 #define WEIR__CACHED_GRAINS  (1u << WEIR__CACHED_BITS)
@@ -72,10 +76,11 @@ struct weir__pool;
 _Static_assert(WEIR__SPARE_MOST <= WEIR__SPARE_GRAINS, "a tag has room for it");
 
 typedef struct weir__bin {
-    weir__heap_block *top;   /* if there is any; and its address, and its id */
-    void *ptr;
+    weir__heap_block *top;   /* if there is any; and its id, and its address */
     uint32_t top_id;
     uint32_t grains;         /* of each block; 0: the bin is nobody's */
+    void *ptr;               /* apart from `top`, so that no compiler stores the two as
+                                one, which are soon read one by one */
     uint32_t count;          /* from the top down */
     uint32_t full;           /* the top of a full magazine besides, or 0 */
 } weir__bin;
@@ -84,14 +89,17 @@ typedef struct weir__bin {
  * anew, but one with the same address and tag is as it was. */
 typedef struct weir__recent {
     const void *ptr;
-    size_t bytes;            /* that were asked for */
-    uint32_t alignment;
     uint32_t tag;
-    uint32_t id;             /* between the two, so that no compiler copies a bin's two
-                                pointers as one: they were stored as two just now */
-    uint32_t bin;            /* that it was in */
+    uint32_t bytes;          /* that were asked for */
+    uint32_t id;
+    uint16_t alignment;
+    uint16_t bin;            /* that it was in: how far from the first, in bytes */
     weir__heap_block *block;
 } weir__recent;
+_Static_assert(WEIR__CACHED_GRAINS < UINT32_MAX >> WEIR__HEAP_GRAIN_BITS &&
+               WEIR__HEAP_GRAIN <= UINT16_MAX &&
+               WEIR__BINS <= UINT16_MAX / sizeof(weir__bin),
+               "it has room for what a bin hands out");
 
 /* Linked records, all with one tag. */
 typedef struct weir__block_list {
@@ -214,6 +222,14 @@ static inline size_t weir__cache_bin_index(uint32_t grains)
     return (shift << WEIR__CLASS_BITS) + (below >> shift);
 }
 
+/* The same for what may have classes; `below` is one grain less. */
+static inline size_t weir__cache_classed_index(uint32_t below)
+{
+    const uint32_t shift = weir__class_shift(below);
+    return (shift << WEIR__CLASS_BITS) + (below >> shift);
+}
+_Static_assert(WEIR__CLASSED_GRAINS <= WEIR__CACHED_GRAINS, "all these have bins");
+
 static inline weir__bin *weir__cache_bin(weir__cache *cache, uint32_t grains)
 {
     return &cache->bins[weir__cache_bin_index(grains)];
@@ -241,7 +257,8 @@ static inline uint32_t weir__holder_tag(uint32_t holder)
 
 static inline weir__recent *weir__recent_of(weir__cache *cache, const void *ptr)
 {
-    return &cache->recent[((uint64_t)(uintptr_t)ptr * WEIR__SEGMENT_HASH) >> 58];
+    const uint64_t product = (uint64_t)(uintptr_t)ptr * WEIR__RECENT_HASH;
+    return &cache->recent[product >> WEIR__RECENT_SHIFT & (WEIR__RECENT - 1)];
 }
 
 static inline uint32_t weir__link_of(const weir__heap_block *block)

@@ -15,9 +15,10 @@
  * same moment may both see it out: see pool_lost.c. */
 #include "pool_hit.h"
 
+#include "device/device.h"
 #include "internal.h"
-#include "pool_internal.h"
 #include "pool_seats.h"
+#include "resource_parts.h"
 
 static weir__heap_view *view_of(weir__pool *self)
 {
@@ -96,45 +97,33 @@ static WEIR_COLD void learn_dropped(weir__pool *self)
     weir__mutex_unlock(&self->lock);
 }
 
-/* A block off the stack is the caller's. Returns its tag. */
-static inline uint32_t hand_out(weir__seat *seat, weir__cache *cache,
-                                weir__heap_block *block, uint32_t grains, size_t bytes,
-                                size_t alignment)
+/* The block on top of a bin that is not empty, as the caller's. False: what is there is
+ * somebody else's. */
+static inline bool take_top(weir__pool *self, weir__seat *seat, weir__cache *cache,
+                            weir__bin *bin, size_t bytes, size_t alignment, void **out)
 {
-    weir__link_set(block, cache->owner);
-    uint32_t tag = weir__heap_set_tag(
-        block, weir__heap_out_tag_in(weir__grains_size(grains), bytes, alignment));
-    cache->bytes -= weir__grains_size(grains);
-    tally_out(&seat->tally, bytes);
-    return tag;
-}
-
-/* The bin is the one for `grains` grains. False: it has another size (so it is with all
- * that are too large), or none on top, or what is there is somebody else's. */
-static inline bool hit_bin(weir__pool *self, weir__seat *seat, weir__cache *cache,
-                           weir__bin *bin, uint32_t grains, size_t bytes,
-                           size_t alignment, void **out)
-{
-    if (WEIR_UNLIKELY(bin->grains != grains || bin->count == 0 ||
-                      weir__heap_low_tag(bin->top) != cache->holder_tag))
-        return false;
+    const size_t size = weir__grains_size(bin->grains);
     void *ptr = bin->ptr;
+    weir__heap_block *block = bin->top;
+    uint32_t tag;
+    if (WEIR_UNLIKELY(!weir__heap_turn_tag(
+            block, cache->holder_tag, weir__heap_out_tag_in(size, bytes, alignment),
+            &tag)))
+        return false;
     weir__recent *recent = weir__recent_of(cache, ptr);
-    *recent = (weir__recent){ .ptr = ptr, .bytes = bytes, .id = bin->top_id,
-                              .alignment = (uint32_t)alignment,
-                              .bin = (uint32_t)(bin - cache->bins), .block = bin->top };
-    recent->tag = hand_out(seat, cache, weir__bin_pop(bin, view_of(self)), grains,
-                           bytes, alignment);
+    recent->ptr = ptr;
     *out = ptr;
+    recent->tag = tag;
+    recent->bytes = (uint32_t)bytes;
+    recent->id = bin->top_id;
+    recent->alignment = (uint16_t)alignment;
+    recent->bin = (uint16_t)((char *)bin - (char *)cache->bins);
+    recent->block = block;
+    (void)weir__bin_pop(bin, view_of(self));
+    weir__link_set(block, cache->owner);
+    cache->bytes -= size;
+    tally_out(&seat->tally, bytes);
     return true;
-}
-
-static inline bool hit(weir__pool *self, weir__seat *seat, weir__cache *cache,
-                       size_t bytes, size_t alignment, void **out)
-{
-    uint32_t grains;
-    weir__bin *bin = bin_for(self, cache, bytes, &grains);
-    return hit_bin(self, seat, cache, bin, grains, bytes, alignment, out);
 }
 
 /* What is no plain hit: from the second magazine, which becomes the first, or by a
@@ -150,7 +139,7 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
         if (grains <= WEIR__CACHED_GRAINS)
             (void)weir__cache_claim(cache, view_of(self), grains);
     } else if (weir__bin_is_ready(bin, view_of(self))) {
-        done = hit_bin(self, seat, cache, bin, grains, bytes, alignment, out);
+        done = take_top(self, seat, cache, bin, bytes, alignment, out);
         if (WEIR_UNLIKELY(!done))
             weir__cache_give_up(cache, bin);
     }
@@ -162,9 +151,8 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
         done = *out != NULL;
         if (done)
             tally_out(&seat->tally, bytes);
-        else if (loads)
-            done = hit_bin(self, seat, cache, weir__cache_bin(cache, grains), grains,
-                           bytes, alignment, out);
+        else if (loads && bin->count != 0)
+            done = take_top(self, seat, cache, bin, bytes, alignment, out);
     }
     if (WEIR_UNLIKELY(self->listens) && done)
         learn_dropped(self);
@@ -172,11 +160,11 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
 }
 
 /* All that is no plain hit, inside of the gate, which it leaves. */
-static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir__seat *seat,
-                                                 weir__cache *cache, weir_stream stream,
+static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir_stream stream,
                                                  size_t bytes, size_t alignment,
-                                                 void **out)
+                                                 void **out, weir__cache *cache)
 {
+    weir__seat *seat = weir__own_thread.seat;
     weir__errand after = { 0 };
     void *ptr = NULL;
     bool done = cache != NULL &&
@@ -189,24 +177,37 @@ static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir__seat *s
     if (WEIR_UNLIKELY(after.surplus && !done))
         done = weir__pool_allocate_surplus(self, stream, bytes, alignment, &ptr);
     weir__pool_tell_lost(self);
-    if (WEIR_UNLIKELY(!done))
-        return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
     *out = ptr;
-    return WEIR_OK;
+    return WEIR_LIKELY(done) ? WEIR_OK
+                             : weir__pool_allocate_slowly(self, stream, bytes,
+                                                          alignment, out);
 }
 
-static WEIR_NOINLINE weir_status allocate_otherwise(weir__pool *self,
-                                                    weir_stream stream, size_t bytes,
-                                                    size_t alignment, void **out)
+weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
+                                size_t alignment, void **out)
 {
+    weir__pool *self = context;
     weir__seat *seat = weir__seat_here(self);
     if (WEIR_LIKELY(seat != NULL && alignment <= WEIR__HEAP_GRAIN &&
                     bytes <= self->gate_bytes && weir__gate_enter(&seat->gate)))
-        return allocate_inside(self, seat,
-                               weir__cache_find(seat, weir__stream_of(stream)), stream,
-                               bytes, alignment, out);
+        return allocate_inside(self, stream, bytes, alignment, out,
+                               weir__cache_find(seat, weir__stream_of(stream)));
     weir__pool_tell_lost(self);
     return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
+}
+
+/* More is never a plain hit. */
+#define MOST_BYTES ((size_t)WEIR__CLASSED_GRAINS << WEIR__HEAP_GRAIN_BITS)
+
+/* The calling thread's seat in the pool, if that is the one it used last; but null in a
+ * stepped run, where threads may change at each call. */
+static inline weir__seat *hit_seat(const weir__pool *self)
+{
+    const weir__thread *thread = &weir__own_thread;
+    weir__seat *seat = thread->seat;
+    return WEIR_LIKELY(seat != NULL && seat->pool == self && thread->baton == NULL)
+               ? seat
+               : NULL;
 }
 
 /* The stream's cache, if it is the last that was looked for or at its first place;
@@ -222,24 +223,40 @@ static inline weir__cache *near_cache(weir__seat *seat, weir_stream stream)
     return cache;
 }
 
-weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
-                                size_t alignment, void **out)
+/* Inside of the gate, which it leaves; the stream's cache is elsewhere, if there is
+ * one. */
+static WEIR_NOINLINE weir_status find_and_allocate(weir__pool *self, weir_stream stream,
+                                                   size_t bytes, size_t alignment,
+                                                   void **out)
 {
-    weir__pool *self = context;
-    weir__seat *seat = weir__own_thread.seat;
-    if (WEIR_UNLIKELY(seat == NULL || seat->pool != self ||
-                      alignment > WEIR__HEAP_GRAIN || bytes > self->hit_bytes ||
+    weir__cache *cache =
+        weir__cache_find(weir__own_thread.seat, weir__stream_of(stream));
+    return allocate_inside(self, stream, bytes, alignment, out, cache);
+}
+
+weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
+                           size_t alignment, void **out)
+{
+    weir__pool *self = mr->self;
+    weir__seat *seat = hit_seat(self);
+    if (WEIR_UNLIKELY(seat == NULL || bytes - 1 >= MOST_BYTES ||
+                      alignment - 1 >= WEIR__HEAP_GRAIN ||
+                      (alignment & (alignment - 1)) != 0 || out == NULL ||
+                      weir__device_is_lost(self->device) ||
                       !weir__gate_enter(&seat->gate)))
-        return allocate_otherwise(self, stream, bytes, alignment, out);
+        return weir__allocate_fully(mr, stream, bytes, alignment, out);
 
     weir__cache *cache = near_cache(seat, stream);
     if (WEIR_UNLIKELY(cache == NULL))
-        cache = weir__cache_find(seat, weir__stream_of(stream));
-    else if (WEIR_LIKELY(hit(self, seat, cache, bytes, alignment, out))) {
-        weir__gate_leave(&seat->gate);
-        return WEIR_OK;
-    }
-    return allocate_inside(self, seat, cache, stream, bytes, alignment, out);
+        return find_and_allocate(self, stream, bytes, alignment, out);
+    const uint32_t below = (uint32_t)((bytes - 1) >> WEIR__HEAP_GRAIN_BITS);
+    weir__bin *bin = &cache->bins[weir__cache_classed_index(below)];
+    uint32_t spare = atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
+    if (WEIR_UNLIKELY(bin->grains - 1 - below > spare || bin->count == 0 ||
+                      !take_top(self, seat, cache, bin, bytes, alignment, out)))
+        return allocate_inside(self, stream, bytes, alignment, out, cache);
+    weir__gate_leave_alone(&seat->gate);
+    return WEIR_OK;
 }
 
 /* ---- back ---- */
@@ -348,16 +365,23 @@ static WEIR_NOINLINE bool put_back_and_leave(weir__pool *self, weir__seat *seat,
     return true;
 }
 
-/* Whether so many bytes were asked for of a block that is out. */
-static inline bool is_of(const weir__heap_block *block, size_t bytes)
+/* The record of a block that is out, of which so much was asked for; or null. */
+static inline weir__heap_block *look_up_out(weir__pool *self, const void *ptr,
+                                            size_t bytes, size_t alignment,
+                                            uint32_t *id)
 {
-    return weir__heap_asked_bytes(block, weir__heap_tag(block)) == bytes;
+    weir__heap_block *block = weir__heap_lookup_tagged(
+        view_of(self), ptr, weir__heap_out_tag(bytes, alignment), id);
+    return WEIR_LIKELY(block != NULL &&
+                       weir__heap_asked_bytes(block, weir__heap_tag(block)) == bytes)
+               ? block
+               : NULL;
 }
 
-static WEIR_NOINLINE bool deallocate_otherwise(weir__pool *self, weir_stream stream,
-                                               void *ptr, size_t bytes,
-                                               size_t alignment)
+bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
+                           size_t alignment)
 {
+    weir__pool *self = context;
     weir__seat *seat = weir__seat_here(self);
     if (WEIR_LIKELY(seat != NULL && bytes <= self->gate_bytes &&
                     weir__gate_enter(&seat->gate))) {
@@ -365,62 +389,25 @@ static WEIR_NOINLINE bool deallocate_otherwise(weir__pool *self, weir_stream str
         weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
         weir__heap_block *block = NULL;
         if (WEIR_LIKELY(cache != NULL))
-            block = weir__heap_lookup_tagged(
-                view_of(self), ptr, weir__heap_out_tag(bytes, alignment), &id);
+            block = look_up_out(self, ptr, bytes, alignment, &id);
         else
             seat->wanted = weir__stream_of(stream);
-        if (WEIR_LIKELY(block != NULL && is_of(block, bytes)))
+        if (WEIR_LIKELY(block != NULL))
             return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
         weir__gate_leave(&seat->gate);
     }
     return weir__pool_deallocate_slowly(self, stream, ptr, bytes, alignment);
 }
 
-/* The record of a block that is out, of so many bytes, and the bin for it, if there is
- * one; from where they were last, if the block is still as it was. */
-static inline weir__heap_block *find_out(weir__pool *self, weir__cache *cache,
-                                         const void *ptr, size_t bytes,
-                                         size_t alignment, uint32_t *id,
-                                         weir__bin **bin)
+/* What is simply put on the stack of its bin, or on the spill list, inside of the gate,
+ * which it leaves; else all is done that there is to do. */
+static inline bool put_on_stack(weir__pool *self, weir__seat *seat, weir__cache *cache,
+                                weir__bin *bin, weir__heap_block *block, uint32_t id,
+                                void *ptr, size_t bytes)
 {
-    const weir__recent *recent = weir__recent_of(cache, ptr);
-    if (recent->ptr == ptr && recent->bytes == bytes &&
-        recent->alignment == alignment &&
-        weir__heap_is_still(recent->block, ptr, recent->tag)) {
-        *id = recent->id;
-        *bin = &cache->bins[recent->bin];
-        return recent->block;
-    }
-    weir__heap_block *block = weir__heap_lookup_tagged(
-        view_of(self), ptr, weir__heap_out_tag(bytes, alignment), id);
-    if (block == NULL || !is_of(block, bytes))
-        return NULL;
-    *bin = weir__cache_bin(cache, weir__heap_grains(block));
-    return block;
-}
-
-bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
-                           size_t alignment)
-{
-    weir__pool *self = context;
-    weir__seat *seat = weir__own_thread.seat;
-    if (WEIR_UNLIKELY(seat == NULL || seat->pool != self ||
-                      bytes > self->hit_bytes || !weir__gate_enter(&seat->gate)))
-        return deallocate_otherwise(self, stream, ptr, bytes, alignment);
-
-    uint32_t id = 0;
-    weir__cache *cache = near_cache(seat, stream);
-    weir__bin *bin = NULL;
-    weir__heap_block *block = NULL;
-    if (WEIR_LIKELY(cache != NULL))
-        block = find_out(self, cache, ptr, bytes, alignment, &id, &bin);
-    if (WEIR_UNLIKELY(block == NULL)) {
-        weir__gate_leave(&seat->gate);
-        return deallocate_otherwise(self, stream, ptr, bytes, alignment);
-    }
     const uint32_t grains = weir__heap_grains(block);
-    const size_t size = weir__grains_size(grains);
-    if (WEIR_UNLIKELY(cache->bytes + size > self->cache_bytes))
+    const size_t held = cache->bytes + weir__grains_size(grains);
+    if (WEIR_UNLIKELY(held > self->cache_bytes))
         return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
     if (WEIR_LIKELY(bin->grains == grains && bin->count != WEIR__MAGAZINE))
         (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
@@ -430,8 +417,49 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
     else
         return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
     cache->dry = 0;
-    cache->bytes += size;
+    cache->bytes = held;
     tally_back(&seat->tally, bytes);
-    weir__gate_leave(&seat->gate);
+    weir__gate_leave_alone(&seat->gate);
     return true;
+}
+
+/* What was not handed out lately from this cache; inside of the gate, which it
+ * leaves. */
+static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream stream,
+                                            void *ptr, size_t bytes, size_t alignment,
+                                            weir__cache *cache)
+{
+    weir__pool *self = mr->self;
+    weir__seat *seat = weir__own_thread.seat;
+    uint32_t id = 0;
+    weir__heap_block *block = NULL;
+    if (WEIR_LIKELY(cache != NULL && bytes <= self->gate_bytes &&
+                    alignment != 0 && (alignment & (alignment - 1)) == 0))
+        block = look_up_out(self, ptr, bytes, alignment, &id);
+    if (WEIR_LIKELY(block != NULL)) {
+        weir__bin *bin = weir__cache_bin(cache, weir__heap_grains(block));
+        return put_on_stack(self, seat, cache, bin, block, id, ptr, bytes);
+    }
+    weir__gate_leave(&seat->gate);
+    return weir__deallocate_fully(mr, stream, ptr, bytes, alignment);
+}
+
+bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_t bytes,
+                         size_t alignment)
+{
+    weir__pool *self = mr->self;
+    weir__seat *seat = hit_seat(self);
+    if (WEIR_UNLIKELY(seat == NULL || !weir__gate_enter(&seat->gate)))
+        return weir__deallocate_fully(mr, stream, ptr, bytes, alignment);
+
+    weir__cache *cache = near_cache(seat, stream);
+    if (WEIR_UNLIKELY(cache == NULL))
+        return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
+    const weir__recent *recent = weir__recent_of(cache, ptr);
+    if (recent->ptr != ptr || recent->bytes != bytes ||
+        recent->alignment != alignment ||
+        !weir__heap_is_still(recent->block, ptr, recent->tag))
+        return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
+    weir__bin *bin = (weir__bin *)((char *)cache->bins + recent->bin);
+    return put_on_stack(self, seat, cache, bin, recent->block, recent->id, ptr, bytes);
 }

@@ -11,6 +11,12 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
 bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
                            size_t alignment);
 
+/* What weir_allocate and weir_deallocate do where no ledger listens. */
+weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
+                           size_t alignment, void **out);
+bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_t bytes,
+                         size_t alignment);
+
 bool weir__pool_deallocate_after(void *context, void *ptr, size_t bytes,
                                  size_t alignment, const weir_point *points,
                                  size_t count);

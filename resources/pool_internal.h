@@ -36,7 +36,6 @@ typedef struct weir__pool {
 
     /* Set once, when it is made: */
     size_t gate_bytes;           /* the largest request that looks into caches; or 0 */
-    size_t hit_bytes;            /* the same of those that nobody else hears of; or 0 */
     bool listens;                /* the ledger hears what threads know to be done */
     size_t cache_bytes;          /* most in a cache, or in the depot; changes with
                                     `miss` held and all gates closed */

@@ -135,7 +135,9 @@ static const weir_resource_ops pool_ops = {
     .deallocate_after = weir__pool_deallocate_after,
 };
 
-static const weir__counting pool_counting = { .close = pool_close };
+static const weir__counting pool_counting = { .close = pool_close,
+                                              .allocate = weir__pool_hit,
+                                              .deallocate = weir__pool_hit_back };
 
 static weir_status options_read(const weir_pool_options *from, weir_pool_options *out)
 {
@@ -192,7 +194,6 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
     if (self->cache_bytes >= WEIR__HEAP_GRAIN)
         self->gate_bytes = POOL_GATE_BYTES;
     self->listens = self->device->listens;
-    self->hit_bytes = self->listens ? 0 : self->gate_bytes;
     atomic_init(&self->spare_grains, weir__pool_spare_grains(self));
     weir__depot_init(&self->depot);
     weir__mutex_init(&self->miss, WEIR__RANK_MISS);

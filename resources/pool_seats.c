@@ -395,8 +395,8 @@ static weir__cache *cache_add(weir__pool *self, weir__seat *seat, weir_stream st
                             .alias = stream == WEIR_STREAM_LEGACY ? NULL : stream,
                             .holder_tag = weir__holder_tag(seat->number),
                             .spill.holder_tag = weir__holder_tag(seat->number),
-                            .clock = clock,
-                            .counter = counter };
+                            .recent[0].ptr = seat, /* null's place: it was never out */
+                            .clock = clock, .counter = counter };
     for (uint32_t i = 0; i < WEIR__SMALL_BINS; i++)
         cache->bins[i].grains = i + 1;
     weir__mutex_lock(&self->lock);

@@ -114,6 +114,13 @@ static inline void weir__gate_leave(weir__gate *gate)
         weir__gate_tell(gate);
 }
 
+/* The same by a thread that takes part in no stepped run: there is nobody to tell. */
+static inline void weir__gate_leave_alone(weir__gate *gate)
+{
+    WEIR_ASSERT(weir__own_thread.baton == NULL, "who waits there in the run is told");
+    WEIR__GATE_STORE(&gate->busy, 0, memory_order_release);
+}
+
 /* Owner only, that was just refused: lets others go on for a while; in a stepped run
  * until a flusher tells. Then it looks again. */
 void weir__gate_await(const weir__gate *gate);

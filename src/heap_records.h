@@ -154,12 +154,24 @@ static inline size_t weir__heap_bytes(const weir__heap_block *block)
     return (size_t)weir__heap_grains(block) << WEIR__HEAP_GRAIN_BITS;
 }
 
-/* Sets all of the tag but the upper bits of the base; returns all of it. */
-static inline uint32_t weir__heap_set_tag(weir__heap_block *block, uint32_t low)
+/* Sets all of the tag but the upper bits of the base. */
+static inline void weir__heap_set_tag(weir__heap_block *block, uint32_t low)
 {
-    uint32_t tag = (weir__heap_tag(block) & ~WEIR__TAG_LOW_MASK) | low;
-    atomic_store_explicit(&block->tag, tag, memory_order_release);
-    return tag;
+    uint32_t high = weir__heap_tag(block) & ~WEIR__TAG_LOW_MASK;
+    atomic_store_explicit(&block->tag, high | low, memory_order_release);
+}
+
+/* Sets all of the tag but the upper bits of the base if that is `from`: then *tag is
+ * all of it; else false. */
+static inline bool weir__heap_turn_tag(weir__heap_block *block, uint32_t from,
+                                       uint32_t to, uint32_t *tag)
+{
+    const uint32_t high = weir__heap_tag(block) ^ from;
+    if ((high & WEIR__TAG_LOW_MASK) != 0)
+        return false;
+    *tag = high | to;
+    atomic_store_explicit(&block->tag, *tag, memory_order_release);
+    return true;
 }
 
 /* All of the tag but the upper bits of the base. */

@@ -105,7 +105,8 @@ typedef struct weir__thread {
     weir__error_record *error;         /* what weir_last_error() reads, or null */
     struct weir__baton *baton;         /* the run it takes part in, or null */
     struct weir__thread_caches *caches; /* memory that it keeps, or null */
-    struct weir__seat *seat;           /* of `caches`, that it used last; or null */
+    struct weir__seat *seat;           /* of `caches`, that it used last; or null, as
+                                          it stays in a fork's child */
     struct weir__thread_streams *streams; /* its current ones, or null */
     uint32_t baton_seat;               /* its place there */
     uint32_t depth;                    /* of nested calls of resources; those of

@@ -228,26 +228,27 @@ allocate_otherwise(weir_resource *mr, weir_stream stream, size_t bytes,
         return status;
     if (!is_plain(mr, bytes, alignment))
         return answer_alone(mr, bytes, alignment);
-    return mr->is_short ? mr->ops.allocate(mr->self, stream, bytes, alignment, out)
-                        : allocate_watched(mr, stream, bytes, alignment, out);
+    return allocate_watched(mr, stream, bytes, alignment, out);
+}
+
+weir_status weir__allocate_fully(weir_resource *mr, weir_stream stream,
+                                 size_t bytes, size_t alignment, void **out)
+{
+    if (WEIR_UNLIKELY(out == NULL))
+        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
+    *out = NULL;
+    if (WEIR_UNLIKELY(weir__must_enter(&weir__own_thread) ||
+                      !is_plain(mr, bytes, alignment)))
+        return allocate_otherwise(mr, stream, bytes, alignment, out);
+    return allocate_watched(mr, stream, bytes, alignment, out);
 }
 
 weir_status weir_allocate(weir_resource *mr, weir_stream stream,
                           size_t bytes, size_t alignment, void **out)
 {
-    weir__thread *thread = &weir__own_thread;
-    if (WEIR_UNLIKELY(out == NULL))
-        return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
-    *out = NULL;
-    if (WEIR_UNLIKELY(weir__must_enter(thread) || !is_plain(mr, bytes, alignment)))
-        return allocate_otherwise(mr, stream, bytes, alignment, out);
-    if (!mr->is_short)
-        return allocate_watched(mr, stream, bytes, alignment, out);
-
-    weir_status status = mr->ops.allocate(mr->self, stream, bytes, alignment, out);
-    WEIR_ASSERT((status == WEIR_OK) == (*out != NULL), "one of our own answers both");
-    WEIR_ASSERT(((uintptr_t)*out & (alignment - 1)) == 0, "and aligned as asked for");
-    return status;
+    if (WEIR_UNLIKELY(mr == NULL))
+        return weir__allocate_fully(mr, stream, bytes, alignment, out);
+    return mr->allocate(mr, stream, bytes, alignment, out);
 }
 
 weir_status weir_resource_extend(weir_resource *mr, weir_stream stream, void *ptr,
@@ -367,27 +368,28 @@ deallocate_otherwise(weir_resource *mr, weir_stream stream, void *ptr, size_t by
     if (weir__enter() != WEIR_OK)
         return true;
     if (could_be_out(mr, bytes, alignment))
-        return mr->is_short
-                   ? mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment)
-                   : deallocate_watched(mr, stream, ptr, bytes, alignment);
+        return deallocate_watched(mr, stream, ptr, bytes, alignment);
     tell_cannot_be_out(mr, ptr, bytes, alignment);
     return false;
+}
+
+bool weir__deallocate_fully(weir_resource *mr, weir_stream stream,
+                            void *ptr, size_t bytes, size_t alignment)
+{
+    if (ptr == NULL)
+        return true;
+    if (WEIR_UNLIKELY(weir__must_enter(&weir__own_thread) ||
+                      !could_be_out(mr, bytes, alignment)))
+        return deallocate_otherwise(mr, stream, ptr, bytes, alignment);
+    return deallocate_watched(mr, stream, ptr, bytes, alignment);
 }
 
 bool weir_deallocate(weir_resource *mr, weir_stream stream,
                      void *ptr, size_t bytes, size_t alignment)
 {
-    weir__thread *thread = &weir__own_thread;
-    if (ptr == NULL)
-        return true;
-    if (WEIR_UNLIKELY(weir__must_enter(thread)) || mr == NULL)
-        return deallocate_otherwise(mr, stream, ptr, bytes, alignment);
-    /* Of the bytes it judges itself: it knows its blocks. */
-    if (WEIR_LIKELY(mr->is_short && is_power_of_two(alignment)))
-        return mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment);
-    if (!could_be_out(mr, bytes, alignment))
-        return deallocate_otherwise(mr, stream, ptr, bytes, alignment);
-    return deallocate_watched(mr, stream, ptr, bytes, alignment);
+    if (WEIR_UNLIKELY(mr == NULL))
+        return weir__deallocate_fully(mr, stream, ptr, bytes, alignment);
+    return mr->deallocate(mr, stream, ptr, bytes, alignment);
 }
 
 /* Puts the legacy stream behind all points; in a device that is lost nothing needs it.

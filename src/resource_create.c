@@ -151,7 +151,10 @@ weir_status weir__resource_create_counting(const weir_resource_ops *ops,
     mr->max_alignment = made.properties.max_alignment;
     mr->knows_blocks = made.properties.can_find || counting != NULL;
     mr->listens = made.properties.device->listens;
-    mr->is_short = counting != NULL && !mr->listens;
+    const bool is_short =
+        counting != NULL && counting->allocate != NULL && !mr->listens;
+    mr->allocate = is_short ? counting->allocate : weir__allocate_fully;
+    mr->deallocate = is_short ? counting->deallocate : weir__deallocate_fully;
     mr->device = weir_device_ref(made.properties.device);
     if (mr->upstream != NULL)
         weir_resource_ref(mr->upstream);

@@ -18,6 +18,15 @@ weir_resource *weir__resource_below(weir_resource *mr);
  * counted. */
 weir_resource *weir__resource_counting(weir_resource *mr);
 
+typedef weir_status weir__allocate_call(weir_resource *mr, weir_stream stream,
+                                        size_t bytes, size_t alignment, void **out);
+typedef bool weir__deallocate_call(weir_resource *mr, weir_stream stream, void *ptr,
+                                   size_t bytes, size_t alignment);
+
+/* What weir_allocate and weir_deallocate do, by the resource's table. */
+weir__allocate_call weir__allocate_fully;
+weir__deallocate_call weir__deallocate_fully;
+
 /* A resource that counts its blocks itself. The core then counts references only: an
  * allocation and a deallocation change nothing that all threads share, and after
  * ops.deallocate has returned nothing of the resource is touched, for it may be gone.
@@ -28,16 +37,20 @@ weir_resource *weir__resource_counting(weir_resource *mr);
  * in the lines that count its block back, looks whether that was the last of a closing
  * resource. Of both exactly one finds no block out, and ends the resource. A block
  * counts as out until then, also while its deallocation is under way. Giving one back
- * twice may find the resource gone: that is the caller's.
- *
- * Its ops.allocate may write straight to the caller's `out`, which is null when it is
- * called: it writes once it succeeds, an address as it was asked for. */
+ * twice may find the resource gone: that is the caller's. */
 typedef struct weir__counting {
     /* After the last unref: nothing will be allocated any more. True: no block is out,
      * and destroy follows at once. False: weir__resource_ended is called once, by the
      * deallocation that brings the last of them back; or by close() itself, where it
      * lets go of what counts in its place. Called without locks. */
     bool (*close)(void *self);
+    /* Null; or where there is no ledger to tell, what weir_allocate and weir_deallocate
+     * do, with arguments as they come, but for `mr`, which is not null. What is quickly
+     * done of a call with good arguments, outside of stepped runs, by a thread that it
+     * knows (see weir__thread.seat), with a device that is not lost, they do. All else
+     * they leave to weir__allocate_fully and weir__deallocate_fully. */
+    weir__allocate_call *allocate;
+    weir__deallocate_call *deallocate;
 } weir__counting;
 
 /* As weir_resource_create, for one that counts; `counting` is not copied. */

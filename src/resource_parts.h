@@ -14,15 +14,15 @@
 /* What every call reads comes first. */
 struct weir_resource {
     atomic_uint_least64_t counts; /* references, and blocks out in the upper half */
-    const weir__counting *counting; /* null: the core counts the blocks */
+    weir__allocate_call *allocate;     /* what weir_allocate does: by its table, */
+    weir__deallocate_call *deallocate; /* ... or as weir__counting has it */
     void *self;
     weir_device *device;          /* counted */
     size_t max_alignment;         /* as in the properties */
+    const weir__counting *counting; /* null: the core counts the blocks */
     bool knows_blocks;            /* it knows what it never gave: it keeps records, or
                                      counts itself */
     bool listens;                 /* there is a ledger to tell */
-    bool is_short;                /* its own part of a call is all that there is: it
-                                     counts itself, and none listens */
     bool is_devices_own;          /* its default current one, and so counts itself */
     weir_resource *upstream;      /* counted; null: a leaf */
     weir_resource *second;        /* counted; null: it has no second upstream */

@@ -71,6 +71,7 @@ bool weir__thread_watch_exit(weir__keeps what, void (*end)(void *kept))
 static void child_after_fork(void)
 {
     atomic_store(&weir__forked, true);
+    weir__own_thread.seat = NULL; /* who has one does not look */
 }
 
 static void watch(void)

@@ -2,6 +2,8 @@
  * counted in the test build. tests/test_hit_*.c look at the library as it ships. */
 #include <pthread.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "internal.h"
 #include "support.h"
@@ -169,9 +171,81 @@ static void what_is_known_of_a_hit_is_compared(void **state)
     must_be_refused(&it, a, KIB - 1, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
     must_be_refused(&it, a, 2 * KIB, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
     must_be_refused(&it, a, KIB, WEIR_ALIGNMENT / 2, WEIR_MISUSE_WRONG_SIZE);
+    must_be_refused(&it, a, KIB, 3 * WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+    must_be_refused(&it, a, KIB, 0, WEIR_MISUSE_WRONG_SIZE);
     give(it.pool, it.streams[0], a, KIB);
     must_be_refused(&it, a, KIB, WEIR_ALIGNMENT, WEIR_MISUSE_DOUBLE_FREE);
     close_scene(&it);
+}
+
+/* Whoever hits looks at them himself. */
+static void arguments_are_looked_at(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    weir_stream stream = it.streams[0];
+    give(it.pool, stream, warm_hit(&it, KIB), KIB);
+    must(weir_deallocate(it.pool, stream, NULL, 0, 0));
+    must(weir_deallocate(it.pool, stream, NULL, KIB, WEIR_ALIGNMENT));
+
+    void *out = &it;
+    must_answer(WEIR_INVALID_ARGUMENT,
+            weir_allocate(it.pool, stream, KIB, WEIR_ALIGNMENT, NULL));
+    must_answer(WEIR_INVALID_ARGUMENT, weir_allocate(it.pool, stream, KIB, 0, &out));
+    must(out == NULL);
+    static const size_t alignments[] = { 3, 3 * WEIR_ALIGNMENT / 4, SIZE_MAX };
+    for (size_t i = 0; i < sizeof alignments / sizeof alignments[0]; i++)
+        must_answer(WEIR_INVALID_ARGUMENT,
+                weir_allocate(it.pool, stream, KIB, alignments[i], &out));
+    must_answer(WEIR_INVALID_ARGUMENT,
+            weir_allocate(NULL, stream, KIB, WEIR_ALIGNMENT, &out));
+    out = &it;
+    must_ok(weir_allocate(it.pool, stream, 0, WEIR_ALIGNMENT, &out));
+    must(out == NULL);
+    must_answer(WEIR_OUT_OF_MEMORY,
+            weir_allocate(it.pool, stream, SIZE_MAX, WEIR_ALIGNMENT, &out));
+    close_scene(&it);
+}
+
+static void a_child_hits_nothing(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    void *ptr = warm_hit(&it, KIB);
+    give(it.pool, it.streams[0], ptr, KIB);
+    weir_resource_statistics before = statistics_of(it.pool);
+    pid_t child = fork();
+    must(child >= 0);
+    if (child == 0) {
+        void *out = &it;
+        weir_status status =
+            weir_allocate(it.pool, it.streams[0], KIB, WEIR_ALIGNMENT, &out);
+        _exit(status == WEIR_OK || out != NULL);
+    }
+    int status = -1;
+    must(waitpid(child, &status, 0) == child);
+    must_equal(status, 0);
+    weir_resource_statistics after = statistics_of(it.pool);
+    must(memcmp(&before, &after, sizeof before) == 0);
+    close_scene(&it);
+}
+
+static void nothing_hits_on_a_lost_device(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    void *ptr = warm_hit(&it, KIB), *again = warm_hit(&it, 2 * KIB), *none = &it;
+    give(it.pool, it.streams[0], ptr, KIB);
+    plan_fault(it.device, NULL, 1, true, WEIR_DEVICE_LOST);
+    must_answer(WEIR_DEVICE_LOST, weir_stream_sync(it.device, it.streams[0]));
+    must_answer(WEIR_DEVICE_LOST, weir_allocate(it.pool, it.streams[0], KIB,
+                                                WEIR_ALIGNMENT, &none));
+    must(none == NULL);
+    give(it.pool, it.streams[0], again, 2 * KIB);
+    weir_resource_unref(it.pool);
+    for (int i = 0; i < STREAMS; i++)
+        (void)weir_stream_destroy(it.device, it.streams[i]);
+    close_anyhow(it.device);
 }
 
 /* It went to the heap, and there another block has its place. */
@@ -219,6 +293,9 @@ int main(void)
         cmocka_unit_test(hits_of_threads_lock_nothing),
         cmocka_unit_test(a_lock_is_counted),
         cmocka_unit_test(what_is_known_of_a_hit_is_compared),
+        cmocka_unit_test(arguments_are_looked_at),
+        cmocka_unit_test(a_child_hits_nothing),
+        cmocka_unit_test(nothing_hits_on_a_lost_device),
         cmocka_unit_test(what_was_a_hit_is_cut_anew),
         cmocka_unit_test(a_hit_is_of_its_stream),
     };
