@@ -16,11 +16,11 @@
 #define DEPTH_MAX   3       /* what the test build's small stacks have room for */
 #define LARGEST     (2 * KIB) /* and they have no larger blocks */
 
-static pool_scene open_quiet_scene(void)
+static pool_scene open_scene_of(weir_emulated_scheduler scheduler)
 {
     weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
     emulated.memory_bytes = (size_t)1 << 30;
-    emulated.scheduler = WEIR_EMULATED_NO_WORK;
+    emulated.scheduler = scheduler;
     emulated.no_ledger = true;
     weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
     options.emulated = &emulated;
@@ -33,6 +33,11 @@ static pool_scene open_quiet_scene(void)
     return it;
 }
 
+static pool_scene open_quiet_scene(void)
+{
+    return open_scene_of(WEIR_EMULATED_NO_WORK);
+}
+
 static void run_on(pool_scene *it, int stream, size_t bytes, size_t depth)
 {
     void *blocks[DEPTH_MAX];
@@ -40,6 +45,14 @@ static void run_on(pool_scene *it, int stream, size_t bytes, size_t depth)
         blocks[i] = take(it->pool, it->streams[stream], bytes);
     for (size_t i = depth; i-- > 0;)
         give(it->pool, it->streams[stream], blocks[i], bytes);
+}
+
+/* A hit, so that all is known of it at its next free. */
+static char *warm_hit(pool_scene *it, size_t bytes)
+{
+    run_on(it, 0, bytes, 1);
+    run_on(it, 0, bytes, 1);
+    return take(it->pool, it->streams[0], bytes);
 }
 
 /* ---- what is counted ---- */
@@ -92,10 +105,16 @@ static void hits_lock_nothing_and_call_nobody(void **state)
     close_scene(&it);
 }
 
+typedef struct turns {
+    int last; /* who had it */
+    int changes;
+} turns;
+
 typedef struct actor {
     pool_scene *scene;
     pthread_barrier_t *barrier;
     int stream;
+    turns *turns;
 } actor;
 
 /* All are warm before anybody counts, and all have counted before anybody ends. */
@@ -122,11 +141,65 @@ static void hits_of_threads_lock_nothing(void **state)
     void *arguments[THREADS];
     assert_int_equal(pthread_barrier_init(&barrier, NULL, THREADS), 0);
     for (int i = 0; i < THREADS; i++) {
-        actors[i] = (actor){ &it, &barrier, i };
+        actors[i] = (actor){ .scene = &it, .barrier = &barrier, .stream = i };
         arguments[i] = &actors[i];
     }
     must_ok(support_run_threads(it.device, THREADS, act, arguments));
     pthread_barrier_destroy(&barrier);
+    close_scene(&it);
+}
+
+static void act_by_turns(void *argument)
+{
+    actor *self = argument;
+    for (int round = 0; round < WARM_ROUNDS; round++) {
+        self->turns->changes += self->turns->last != self->stream;
+        self->turns->last = self->stream;
+        run_on(self->scene, self->stream, KIB, 1);
+    }
+}
+
+/* In a stepped run they may change at each call, also at one that would hit. */
+static void threads_change_at_a_hit(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene_of(WEIR_EMULATED_STEPPED);
+    actor actors[THREADS];
+    void *arguments[THREADS];
+    turns all = { 0 };
+    for (int i = 0; i < THREADS; i++) {
+        actors[i] = (actor){ .scene = &it, .stream = i, .turns = &all };
+        arguments[i] = &actors[i];
+    }
+    must_ok(support_run_threads(it.device, THREADS, act_by_turns, arguments));
+    must(all.changes > THREADS);
+    close_scene(&it);
+}
+
+/* What is no hit may find nothing. */
+static void a_miss_tells_null(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    weir_stream stream = it.streams[0];
+    give(it.pool, stream, warm_hit(&it, LARGEST), LARGEST);
+    plan_fault(it.device, "malloc", 1, true, WEIR_OUT_OF_MEMORY);
+    static struct { void *ptr; size_t bytes; } blocks[4 * MIB / LARGEST];
+    size_t count = 0;
+    for (size_t bytes = MIB; bytes >= LARGEST; count++) {
+        must(count < sizeof blocks / sizeof blocks[0]);
+        void *ptr = &it;
+        weir_status status =
+            weir_allocate(it.pool, stream, bytes, WEIR_ALIGNMENT, &ptr);
+        must((ptr == NULL) == (status != WEIR_OK));
+        blocks[count].ptr = ptr;
+        blocks[count].bytes = bytes;
+        bytes = status == WEIR_OK ? bytes : bytes / 2;
+    }
+    while (count-- > 0)
+        must(weir_deallocate(it.pool, stream, blocks[count].ptr, blocks[count].bytes,
+                             WEIR_ALIGNMENT));
+    plan_fault(it.device, NULL, 0, false, WEIR_OK);
     close_scene(&it);
 }
 
@@ -142,14 +215,6 @@ static void a_lock_is_counted(void **state)
     must(after.host_calls > before.host_calls);
     must(after.device.malloc == before.device.malloc + 1);
     close_scene(&it);
-}
-
-/* A hit, so that all is known of it at its next free. */
-static char *warm_hit(pool_scene *it, size_t bytes)
-{
-    run_on(it, 0, bytes, 1);
-    run_on(it, 0, bytes, 1);
-    return take(it->pool, it->streams[0], bytes);
 }
 
 static void must_be_refused(pool_scene *it, void *ptr, size_t bytes, size_t alignment,
@@ -291,6 +356,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hits_lock_nothing_and_call_nobody),
         cmocka_unit_test(hits_of_threads_lock_nothing),
+        cmocka_unit_test(threads_change_at_a_hit),
+        cmocka_unit_test(a_miss_tells_null),
         cmocka_unit_test(a_lock_is_counted),
         cmocka_unit_test(what_is_known_of_a_hit_is_compared),
         cmocka_unit_test(arguments_are_looked_at),
