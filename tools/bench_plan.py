@@ -13,7 +13,9 @@ PEERS = ["tcmalloc", "jemalloc", "mimalloc", "glibc"]
 # What a program is started with; each is a process of its own.
 PROGRAMS = {name: ["bench_" + name] for name in ["null", "weir", *PEERS]}
 PROGRAMS["weir-unknown"] = ["bench_weir", "--unknown"]
+PROGRAMS["weir-arena"] = ["bench_weir", "--spec", "arena/device"]
 ALL = ["null", "weir", *PEERS]
+BY_THREADS = ["null", "weir", "weir-arena", *PEERS]
 
 # In ns per pair net of the harness; of traces per event.
 TARGETS = {
@@ -87,8 +89,8 @@ def items_of(quick, cores, scripts):
         items.append(case_item(name.replace("lookup", "lookup-ahead"), ["null"]))
     threads = ["W6a"] if quick else ["W6a", "W6b", "threads/shared-stream"]
     for name in threads:
-        items += [case_item(name, ALL, n) for n in thread_counts(cores, quick)]
-    items.append(case_item("threads/freed-by-another", ALL, 2))
+        items += [case_item(name, BY_THREADS, n) for n in thread_counts(cores, quick)]
+    items.append(case_item("threads/freed-by-another", BY_THREADS, 2))
     items += [case_item(name, ["weir"]) for name in BUFFERS]
     for name, path in scripts.items():
         items.append(Item("trace/" + name, ["trace", "--script", path], ALL))

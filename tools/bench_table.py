@@ -70,24 +70,27 @@ def thread_rows(figures, cores):
     """Million units a second, all threads together; and what a core does of what it did
     with one thread, by the clock and by the processor's time, which does not see who
     waits. Gross: the harness is in it."""
-    rows = [["workload", "threads", *COLUMNS[:2], *bench_plan.PEERS, "weir per core",
-             "by processor time"]]
+    rows = [["workload", "threads", *bench_plan.BY_THREADS, "weir per core",
+             "by processor time", "weir-arena per core"]]
     for key, by_name in figures.items():
         if not key.startswith(("W6", "threads/")):
             continue
         case, threads = re.fullmatch(r"(.*?)(?:/t(\d+))?", key).groups()
         count = int(threads or 1)
         cells = []
-        for name in ["null", "weir", *bench_plan.PEERS]:
+        for name in bench_plan.BY_THREADS:
             gross = by_name.get(name, {}).get("gross")
             cells.append("-" if gross is None else f"{count * 1e3 / gross:.1f}")
-        one, many = figures.get(case, {}).get("weir"), by_name.get("weir")
-        shares = ["-", "-"]
-        if one and many:
-            by_clock = one["gross"] / many["gross"] * count / min(count, cores)
-            shares = [f"{100 * share:.0f} %"
-                      for share in [by_clock, one["cpu"] / many["cpu"]]]
-        rows.append([case, str(count), *cells, *shares])
+        shares = []
+        for name in ["weir", "weir-arena"]:
+            one, many = figures.get(case, {}).get(name), by_name.get(name)
+            by_clock = by_time = "-"
+            if one and many:
+                share = one["gross"] / many["gross"] * count / min(count, cores)
+                by_clock = f"{100 * share:.0f} %"
+                by_time = f"{100 * one['cpu'] / many['cpu']:.0f} %"
+            shares += [by_clock, by_time]
+        rows.append([case, str(count), *cells, *shares[:3]])
     return rows
 
 
