@@ -196,9 +196,6 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
     return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
 }
 
-/* More is never a plain hit. */
-#define MOST_BYTES ((size_t)WEIR__CLASSED_GRAINS << WEIR__HEAP_GRAIN_BITS)
-
 /* The calling thread's seat in the pool, if that is the one it used last; but null in a
  * stepped run, where threads may change at each call. */
 static inline weir__seat *hit_seat(const weir__pool *self)
@@ -239,7 +236,7 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
 {
     weir__pool *self = mr->self;
     weir__seat *seat = hit_seat(self);
-    if (WEIR_UNLIKELY(seat == NULL || bytes - 1 >= MOST_BYTES ||
+    if (WEIR_UNLIKELY(seat == NULL || bytes - 1 >= self->gate_bytes ||
                       alignment - 1 >= WEIR__HEAP_GRAIN ||
                       (alignment & (alignment - 1)) != 0 || out == NULL ||
                       weir__device_is_lost(self->device) ||
@@ -250,6 +247,8 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
     if (WEIR_UNLIKELY(cache == NULL))
         return find_and_allocate(self, stream, bytes, alignment, out);
     const uint32_t below = (uint32_t)((bytes - 1) >> WEIR__HEAP_GRAIN_BITS);
+    if (WEIR_UNLIKELY(below >= WEIR__CLASSED_GRAINS)) /* never a plain hit */
+        return allocate_inside(self, stream, bytes, alignment, out, cache);
     weir__bin *bin = &cache->bins[weir__cache_classed_index(below)];
     uint32_t spare = atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
     if (WEIR_UNLIKELY(bin->grains - 1 - below > spare || bin->count == 0 ||
