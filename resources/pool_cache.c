@@ -8,7 +8,7 @@ static void give_up(weir__cache *cache, const weir__heap_block *met, uint32_t gr
                     uint32_t count)
 {
     weir__lost_add(&cache->lost, met, grains, count);
-    cache->bytes -= ((size_t)grains << WEIR__HEAP_GRAIN_BITS) * count;
+    cache->bytes -= weir__grains_size(grains) * count;
 }
 
 void weir__cache_give_up(weir__cache *cache, weir__bin *bin)
@@ -59,7 +59,7 @@ static inline bool has_much(const weir__bin *bin, size_t most_bytes)
     if (bin->count <= 1 && bin->full == 0)
         return false;
     const size_t count = bin->count + (bin->full != 0 ? WEIR__MAGAZINE : 0);
-    const size_t bytes = (size_t)bin->grains << WEIR__HEAP_GRAIN_BITS;
+    const size_t bytes = weir__grains_size(bin->grains);
     return bytes * count * count > most_bytes / 8;
 }
 

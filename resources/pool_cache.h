@@ -211,42 +211,26 @@ static inline uint32_t weir__class_up(uint32_t grains, uint32_t spare)
     return (below | (((1u << weir__class_shift(below)) - 1) & spare)) + 1;
 }
 
+/* Which bin is for blocks of one grain more than `below`, where there is one. */
+static inline uint32_t weir__cache_index_above(uint32_t below)
+{
+    const uint32_t shift = weir__class_shift(below);
+    return (shift << WEIR__CLASS_BITS) + (below >> shift);
+}
+_Static_assert(WEIR__CLASSED_GRAINS <= WEIR__CACHED_GRAINS, "all of a class have one");
+
 /* Which bin alone may have blocks of `grains` grains, at least 1. What none may have
  * shares the last. */
 static inline size_t weir__cache_bin_index(uint32_t grains)
 {
-    uint32_t below = grains - 1;
-    if (below >= WEIR__CACHED_GRAINS)
-        below = WEIR__CACHED_GRAINS - 1;
-    const uint32_t shift = weir__class_shift(below);
-    return (shift << WEIR__CLASS_BITS) + (below >> shift);
+    const uint32_t below = grains - 1;
+    const uint32_t most = WEIR__CACHED_GRAINS - 1;
+    return weir__cache_index_above(below < most ? below : most);
 }
-
-/* The same for what may have classes; `below` is one grain less. */
-static inline size_t weir__cache_classed_index(uint32_t below)
-{
-    const uint32_t shift = weir__class_shift(below);
-    return (shift << WEIR__CLASS_BITS) + (below >> shift);
-}
-_Static_assert(WEIR__CLASSED_GRAINS <= WEIR__CACHED_GRAINS, "all these have bins");
 
 static inline weir__bin *weir__cache_bin(weir__cache *cache, uint32_t grains)
 {
     return &cache->bins[weir__cache_bin_index(grains)];
-}
-
-/* The bin for what a request for `grains` grains, at least 1, gets; and how many these
- * are: as weir__cache_bin(weir__class_up(...)), for a class has one shift. */
-static inline weir__bin *weir__cache_bin_for(weir__cache *cache, uint32_t grains,
-                                             uint32_t spare, uint32_t *room)
-{
-    const uint32_t below = grains - 1;
-    const uint32_t shift = weir__class_shift(below);
-    const uint32_t index = (shift << WEIR__CLASS_BITS) + (below >> shift);
-    if (grains > WEIR__CLASSED_GRAINS)
-        spare = 0;
-    *room = (below | (((1u << shift) - 1) & spare)) + 1;
-    return &cache->bins[index < WEIR__BINS ? index : WEIR__BINS - 1];
 }
 
 /* The tag of blocks in the lists of `holder`. */
@@ -327,7 +311,7 @@ static inline void weir__lost_add(weir__lost *lost, const weir__heap_block *met,
 {
     lost->lists++;
     lost->blocks += blocks;
-    lost->bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
+    lost->bytes += weir__grains_size(grains);
     if (weir__heap_grains(met) != 0) /* else a link that ended was followed */
         lost->ptr = (const void *)weir__heap_base(met);
 }

@@ -29,7 +29,7 @@ typedef struct weir__depot {
 
 static inline size_t weir__magazine_bytes(const weir__magazine *magazine)
 {
-    return ((size_t)magazine->grains << WEIR__HEAP_GRAIN_BITS) * WEIR__MAGAZINE;
+    return weir__grains_size(magazine->grains) * WEIR__MAGAZINE;
 }
 
 static inline weir__block_list weir__magazine_blocks(const weir__magazine *magazine)

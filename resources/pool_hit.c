@@ -20,11 +20,6 @@
 #include "pool_seats.h"
 #include "resource_parts.h"
 
-static weir__heap_view *view_of(weir__pool *self)
-{
-    return &self->heap.view;
-}
-
 static inline uint32_t grains_of(size_t bytes)
 {
     return (uint32_t)((bytes + (WEIR__HEAP_GRAIN - 1)) >> WEIR__HEAP_GRAIN_BITS);
@@ -35,7 +30,8 @@ static inline weir__bin *bin_for(const weir__pool *self, weir__cache *cache,
                                  size_t bytes, uint32_t *grains)
 {
     uint32_t spare = atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
-    return weir__cache_bin_for(cache, grains_of(bytes), spare, grains);
+    *grains = weir__class_up(grains_of(bytes), spare);
+    return weir__cache_bin(cache, *grains);
 }
 
 /* ---- tallies ---- */
@@ -119,7 +115,7 @@ static inline bool take_top(weir__pool *self, weir__seat *seat, weir__cache *cac
     recent->alignment = (uint16_t)alignment;
     recent->bin = (uint16_t)((char *)bin - (char *)cache->bins);
     recent->block = block;
-    (void)weir__bin_pop(bin, view_of(self));
+    (void)weir__bin_pop(bin, &self->heap.view);
     weir__link_set(block, cache->owner);
     cache->bytes -= size;
     tally_out(&seat->tally, bytes);
@@ -137,8 +133,8 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
     bool done = false;
     if (bin->grains != grains) {
         if (grains <= WEIR__CACHED_GRAINS)
-            (void)weir__cache_claim(cache, view_of(self), grains);
-    } else if (weir__bin_is_ready(bin, view_of(self))) {
+            (void)weir__cache_claim(cache, &self->heap.view, grains);
+    } else if (weir__bin_is_ready(bin, &self->heap.view)) {
         done = take_top(self, seat, cache, bin, bytes, alignment, out);
         if (WEIR_UNLIKELY(!done))
             weir__cache_give_up(cache, bin);
@@ -237,8 +233,8 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
     weir__pool *self = mr->self;
     weir__seat *seat = hit_seat(self);
     if (WEIR_UNLIKELY(seat == NULL || bytes - 1 >= self->gate_bytes ||
-                      alignment - 1 >= WEIR__HEAP_GRAIN ||
-                      (alignment & (alignment - 1)) != 0 || out == NULL ||
+                      !is_power_of_two(alignment) || alignment > WEIR__HEAP_GRAIN ||
+                      out == NULL ||
                       weir__device_is_lost(self->device) ||
                       !weir__gate_enter(&seat->gate)))
         return weir__allocate_fully(mr, stream, bytes, alignment, out);
@@ -249,7 +245,8 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
     const uint32_t below = (uint32_t)((bytes - 1) >> WEIR__HEAP_GRAIN_BITS);
     if (WEIR_UNLIKELY(below >= WEIR__CLASSED_GRAINS)) /* never a plain hit */
         return allocate_inside(self, stream, bytes, alignment, out, cache);
-    weir__bin *bin = &cache->bins[weir__cache_classed_index(below)];
+    weir__bin *bin = &cache->bins[weir__cache_index_above(below)];
+    /* Nothing smaller than the request, and no larger than it may be at the moment. */
     uint32_t spare = atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
     if (WEIR_UNLIKELY(bin->grains - 1 - below > spare || bin->count == 0 ||
                       !take_top(self, seat, cache, bin, bytes, alignment, out)))
@@ -370,7 +367,7 @@ static inline weir__heap_block *look_up_out(weir__pool *self, const void *ptr,
                                             uint32_t *id)
 {
     weir__heap_block *block = weir__heap_lookup_tagged(
-        view_of(self), ptr, weir__heap_out_tag(bytes, alignment), id);
+        &self->heap.view, ptr, weir__heap_out_tag(bytes, alignment), id);
     return WEIR_LIKELY(block != NULL &&
                        weir__heap_asked_bytes(block, weir__heap_tag(block)) == bytes)
                ? block
@@ -433,7 +430,7 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
     uint32_t id = 0;
     weir__heap_block *block = NULL;
     if (WEIR_LIKELY(cache != NULL && bytes <= self->gate_bytes &&
-                    alignment != 0 && (alignment & (alignment - 1)) == 0))
+                    is_power_of_two(alignment)))
         block = look_up_out(self, ptr, bytes, alignment, &id);
     if (WEIR_LIKELY(block != NULL)) {
         weir__bin *bin = weir__cache_bin(cache, weir__heap_grains(block));

@@ -38,11 +38,6 @@ void weir__pool_count_back(weir__pool *pool, size_t bytes);
 
 /* ---- pool_refill.c: behind the gate ---- */
 
-static inline size_t weir__grains_size(uint32_t grains)
-{
-    return (size_t)grains << WEIR__HEAP_GRAIN_BITS;
-}
-
 /* What is to be done outside of the gate. */
 typedef struct weir__errand {
     weir_stream wanted; /* the thread frees on it, and has no cache for it: giving back

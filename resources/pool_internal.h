@@ -186,9 +186,9 @@ static inline size_t weir__pool_room_for(const weir__pool *pool, size_t bytes)
     size_t room = weir__pool_whole_grains(bytes);
     uint32_t grains = (uint32_t)(room >> WEIR__HEAP_GRAIN_BITS);
     uint32_t spare = atomic_load_explicit(&pool->spare_grains, memory_order_relaxed);
-    if (room > (size_t)WEIR__CLASSED_GRAINS << WEIR__HEAP_GRAIN_BITS)
+    if (room > weir__grains_size(WEIR__CLASSED_GRAINS))
         return room;
-    return (size_t)weir__class_up(grains, spare) << WEIR__HEAP_GRAIN_BITS;
+    return weir__grains_size(weir__class_up(grains, spare));
 }
 
 /* The tag of a block of `bytes` bytes that is out on the stream of `owner`. */

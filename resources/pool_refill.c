@@ -6,11 +6,6 @@
 #include "internal.h"
 #include "pool_seats.h"
 
-static weir__heap_view *view_of(weir__pool *self)
-{
-    return &self->heap.view;
-}
-
 /* How many magazines of one size are looked at for one of the own stream. */
 #define LOOK_MOST 8
 
@@ -41,13 +36,13 @@ static const weir__magazine *own_magazine(const weir__pool *self,
 bool weir__cache_load(weir__pool *self, weir__cache *cache,
                       const weir__magazine *magazine, uint32_t id, uint32_t count)
 {
-    weir__bin *bin = weir__cache_claim(cache, view_of(self), magazine->grains);
+    weir__bin *bin = weir__cache_claim(cache, &self->heap.view, magazine->grains);
     weir__heap_block *block = NULL, *above = NULL;
     uint32_t top = id, loaded = 0;
     if (bin->count > 0)
         return false;
     for (; loaded < count; loaded++, above = block) {
-        block = weir__heap_at(view_of(self), id);
+        block = weir__heap_at(&self->heap.view, id);
         if (weir__heap_low_tag(block) != magazine->holder_tag)
             break;
         weir__heap_set_tag(block, cache->holder_tag);
@@ -63,7 +58,7 @@ bool weir__cache_load(weir__pool *self, weir__cache *cache,
             return true;
         weir__link_set(above, 0);
     }
-    weir__bin_load(bin, view_of(self), top, loaded);
+    weir__bin_load(bin, &self->heap.view, top, loaded);
     cache->bytes += weir__grains_size(magazine->grains) * loaded;
     return true;
 }

@@ -149,9 +149,14 @@ static inline uint32_t weir__heap_grains(const weir__heap_block *block)
     return atomic_load_explicit(&block->grains, memory_order_relaxed);
 }
 
+static inline size_t weir__grains_size(uint32_t grains)
+{
+    return (size_t)grains << WEIR__HEAP_GRAIN_BITS;
+}
+
 static inline size_t weir__heap_bytes(const weir__heap_block *block)
 {
-    return (size_t)weir__heap_grains(block) << WEIR__HEAP_GRAIN_BITS;
+    return weir__grains_size(weir__heap_grains(block));
 }
 
 /* Sets all of the tag but the upper bits of the base. */
@@ -269,8 +274,8 @@ static inline bool weir__heap_is_tagged(const weir__heap_block *block, const voi
            atomic_load_explicit(&block->low, memory_order_relaxed) == (uint32_t)grain;
 }
 
-/* Whether the block is at `ptr` and has all of this tag, which one had there that was
- * OUT. */
+/* Whether the block is at `ptr` and has all of this tag, as it had when it was OUT
+ * there before. The tag first, as above. */
 static inline bool weir__heap_is_still(const weir__heap_block *block, const void *ptr,
                                        uint32_t tag)
 {

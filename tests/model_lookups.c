@@ -25,7 +25,8 @@
 typedef struct life {
     const void *ptr;
     weir__heap_block *block;
-    uint32_t id, low;    /* its record, and the tag */
+    uint32_t id;         /* its record */
+    uint32_t low, tag;   /* without the upper bits of its base, and with them */
     uint32_t from, until;
     bool is_over;
 } life;
@@ -133,6 +134,7 @@ static void take_block(size_t grains, bool moves)
     recorded_act_as(now.life_count, made->from);
     weir__heap_set_tag(block, made->low);
     recorded_act_as(0, 0);
+    made->tag = weir__heap_tag(block);
 }
 
 static void give_block(uint32_t nth, weir__mark mark)
@@ -223,8 +225,8 @@ static void look_up(void *context)
 static void look_where_it_was(void *context)
 {
     (void)context;
-    bool is_it = weir__heap_is_tagged(now.remembers->block, now.looks->ptr,
-                                      now.looks->low);
+    bool is_it = weir__heap_is_still(now.remembers->block, now.looks->ptr,
+                                     now.remembers->tag);
     must(!is_it || now.remembers->block == now.looks->block);
 }
 

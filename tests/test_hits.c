@@ -1,5 +1,6 @@
 /* test_hits.c - a hit takes no lock, asks for no host memory and calls no device:
- * counted in the test build. tests/test_hit_*.c look at the library as it ships. */
+ * counted in the test build; and it looks at its arguments, and at who calls, as well
+ * as the core does. tests/test_hit_*.c look at the library as it ships. */
 #include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -330,6 +331,34 @@ static void what_was_a_hit_is_cut_anew(void **state)
     close_scene(&it);
 }
 
+/* Where blocks are no larger than they were asked for, those in the bin of a size may
+ * be too small for a request, or too large. */
+static void a_hit_is_as_large_as_asked_for(void **state)
+{
+    (void)state;
+    const size_t less = 5 * WEIR_ALIGNMENT, much = 8 * WEIR_ALIGNMENT;
+    pool_scene it = open_quiet_scene();
+    weir_stream stream = it.streams[0];
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.exact = true;
+    weir_resource_unref(it.pool);
+    weir_resource *leaf = open_leaf(it.device);
+    must_ok(weir_pool_create(leaf, &options, &it.pool));
+    weir_resource_unref(leaf);
+
+    char *a = warm_hit(&it, less), *pin = take(it.pool, stream, KIB);
+    must(pin == a + less);
+    give(it.pool, stream, a, less);
+    char *b = take(it.pool, stream, much);
+    must(b == pin + KIB);
+    give(it.pool, stream, b, much);
+    char *c = take(it.pool, stream, less);
+    must(c == a);
+    give(it.pool, stream, c, less);
+    give(it.pool, stream, pin, KIB);
+    close_scene(&it);
+}
+
 /* A thread goes from one stream to another: each has its own blocks. */
 static void a_hit_is_of_its_stream(void **state)
 {
@@ -364,6 +393,7 @@ int main(void)
         cmocka_unit_test(a_child_hits_nothing),
         cmocka_unit_test(nothing_hits_on_a_lost_device),
         cmocka_unit_test(what_was_a_hit_is_cut_anew),
+        cmocka_unit_test(a_hit_is_as_large_as_asked_for),
         cmocka_unit_test(a_hit_is_of_its_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,25 +30,21 @@ static void a_class_has_one_bin_and_one_size(void **state)
     must(weir__class_up(UINT32_MAX, WEIR__SPARE_MOST) == UINT32_MAX);
 }
 
-static void look_for_bin(uint32_t grains, uint32_t spare)
-{
-    static weir__cache cache;
-    uint32_t room = 0;
-    const weir__bin *bin = weir__cache_bin_for(&cache, grains, spare, &room);
-    must_equal(room, weir__class_up(grains, spare));
-    must(bin == weir__cache_bin(&cache, room));
-}
-
-/* Also one that is too large for any: it is led to the last. */
+/* Which a hit finds by the request alone, before it knows how large its blocks are; and
+ * what is too large for any is led to the last. */
 static void a_request_finds_the_bin_of_what_it_gets(void **state)
 {
     (void)state;
     for (uint32_t grains = 1; grains <= 3 * WEIR__CACHED_GRAINS; grains++) {
-        look_for_bin(grains, 0);
-        look_for_bin(grains, WEIR__SPARE_MOST);
+        const size_t index = weir__cache_bin_index(grains);
+        const uint32_t up = weir__class_up(grains, WEIR__SPARE_MOST);
+        must(weir__cache_bin_index(up) == index);
+        must(grains > WEIR__CACHED_GRAINS ||
+             weir__cache_index_above(grains - 1) == index);
+        must(grains < WEIR__CACHED_GRAINS || index == WEIR__BINS - 1);
+        must(index < WEIR__BINS);
     }
-    look_for_bin(UINT32_MAX, 0);
-    look_for_bin(UINT32_MAX, WEIR__SPARE_MOST);
+    must(weir__cache_bin_index(UINT32_MAX) == WEIR__BINS - 1);
 }
 
 static void out_is(weir_resource *pool, size_t whole)
