@@ -12,6 +12,7 @@
 #include "growable_pause.h"
 #include "internal.h"
 #include "leaf.h"
+#include "pool_pages.h"
 #include "resource_internal.h"
 
 #define CHUNK_BYTES ((size_t)32 << 20)
@@ -182,6 +183,15 @@ static weir_status fill_in(weir_device *device, weir_growable_options *options)
     return WEIR_OK;
 }
 
+/* On failure *mr is no more. */
+static weir_status put_pool_over(weir_resource **mr)
+{
+    weir_resource *leaf = *mr;
+    weir_status status = weir__pool_create_passing(leaf, WEIR_GROWABLE_PAGE_BYTES, mr);
+    weir_resource_unref(leaf);
+    return status;
+}
+
 weir_status weir_growable_create(weir_device *device,
                                  const weir_growable_options *options,
                                  weir_resource **out)
@@ -209,5 +219,5 @@ weir_status weir_growable_create(weir_device *device,
     }
     if (status != WEIR_OK)
         (void)weir__pages_close(parts.pages);
-    return status;
+    return status != WEIR_OK || given.pages_only ? status : put_pool_over(out);
 }

@@ -27,6 +27,7 @@
 #include "internal.h"
 #include "pool_hit.h"
 #include "pool_internal.h"
+#include "pool_pages.h"
 #include "pool_seats.h"
 #include "resource_internal.h"
 
@@ -138,8 +139,8 @@ static void report_locked(const weir__request *request, weir_out_of_memory *repo
         .struct_size = sizeof *report,
         .requested_bytes = request->asked_bytes,
         .limit_bytes = self->options.limit_bytes,
-        .held_bytes = self->held_bytes,
-        .in_use_bytes = self->heap.taken_bytes,
+        .held_bytes = self->held_bytes + self->passed_bytes,
+        .in_use_bytes = self->heap.taken_bytes + self->passed_bytes,
         .largest_free_bytes = weir__heap_largest_free(&self->heap),
         .resource = "pool",
     };
@@ -197,6 +198,8 @@ weir_status weir__pool_allocate_slowly(weir__pool *self, weir_stream stream,
         .asked_alignment = alignment,
         .alignment = alignment > WEIR__HEAP_GRAIN ? alignment : WEIR__HEAP_GRAIN,
     };
+    if (alignment >= self->pass_alignment)
+        return weir__pool_pass(self, stream, bytes, alignment, out);
     if (bytes > SIZE_MAX / 2) { /* rounding it up may overflow */
         request.refusal = WEIR_OUT_OF_MEMORY;
         return refuse(&request, WEIR_OK);
@@ -317,6 +320,12 @@ static returning begin_return(weir__pool *self, const void *ptr, size_t bytes,
     return it;
 }
 
+/* What is not the pool's may be upstream's: that knows what is wrong with it. */
+static bool may_be_passed(const weir__pool *self, const slip *wrong)
+{
+    return wrong->kind == WEIR_MISUSE_FOREIGN_POINTER && weir__pool_passes(self);
+}
+
 static void tell_slip(slip wrong, const void *ptr, size_t bytes, size_t alignment)
 {
     if (wrong.kind == WEIR_MISUSE_WRONG_SIZE)
@@ -338,7 +347,7 @@ static bool finish_return_locked(weir__pool *self, uint32_t block, weir__mark ma
 {
     self->releases++;
     (void)weir__heap_release(&self->heap, block, weir__pool_owned_mark(self, mark));
-    return self->closing && self->heap.taken_blocks == 0;
+    return weir__pool_is_over_locked(self);
 }
 
 void weir__pool_drain_locked(weir__pool *self)
@@ -354,6 +363,8 @@ bool weir__pool_deallocate_slowly(weir__pool *self, weir_stream stream,
 {
     slip wrong;
     returning it = begin_return(self, ptr, bytes, alignment, &wrong);
+    if (it.block == 0 && may_be_passed(self, &wrong))
+        return weir__pool_pass_back(self, stream, ptr, bytes, alignment);
     if (it.block == 0) {
         tell_slip(wrong, ptr, bytes, alignment);
         return false;
@@ -412,6 +423,8 @@ bool weir__pool_deallocate_after(void *context, void *ptr, size_t bytes,
     weir__pool *self = context;
     slip wrong;
     returning it = begin_return(self, ptr, bytes, alignment, &wrong);
+    if (it.block == 0 && may_be_passed(self, &wrong))
+        return weir__pool_pass_back_after(self, ptr, bytes, alignment, points, count);
     if (it.block == 0) {
         tell_slip(wrong, ptr, bytes, alignment);
         return false;
@@ -453,6 +466,8 @@ weir_status weir__pool_find(void *context, const void *ptr, weir_block *out)
             .stream = weir__heap_owner_at(&self->heap, seen.birth)->stream
         };
     weir__mutex_unlock(&self->lock);
+    if (block == NULL && weir__pool_passes(self))
+        return weir__pool_find_passed(self, ptr, out);
     if (!seen.is_out)
         return weir__fail(WEIR_NOT_FOUND, "pool: no block that is out begins at %p",
                           ptr);

@@ -34,10 +34,13 @@ static uintptr_t grains_up(uintptr_t address)
 
 /* ---- sizes ---- */
 
-/* What a chunk is aligned to: as the request wants it, as far as upstream can. */
+/* What a chunk is aligned to: as the request wants it, as far as upstream can; and to
+ * pages where it can grow by them, for upstream may have blocks that cannot. */
 static size_t chunk_alignment(const weir__request *request)
 {
-    return least(request->alignment, request->pool->up.max_alignment);
+    const weir_resource_properties *up = &request->pool->up;
+    return least(up->can_extend ? WEIR__POOL_ALIGNMENT_MOST : request->alignment,
+                 up->max_alignment);
 }
 
 /* How much longer a chunk has to be than what of it the heap can use. */
@@ -52,7 +55,7 @@ static size_t needed_bytes(const weir__request *request)
     size_t aligned = chunk_alignment(request);
     if (aligned < WEIR__HEAP_GRAIN)
         aligned = WEIR__HEAP_GRAIN;
-    return request->bytes + (request->alignment - aligned);
+    return request->bytes + (request->alignment - least(aligned, request->alignment));
 }
 
 static size_t round_to_growth(const weir__pool *self, size_t bytes)
@@ -84,8 +87,7 @@ static void count_drawn_locked(weir__pool *self, size_t bytes)
     self->releases++;
     self->held_bytes += bytes;
     weir__pool_note_room_locked(self, false);
-    if (self->counts.peak_held_bytes < self->held_bytes)
-        self->counts.peak_held_bytes = self->held_bytes;
+    weir__pool_note_held_locked(self);
 }
 
 /* The clock of memory that upstream has just handed out on the request's stream. What

@@ -1,8 +1,8 @@
 /* pool_internal.h - what the parts of the pool share: pool.c is what everybody meets,
  * pool_miss.c looks beyond the stream's own memory, pool_place.c where to cut it,
  * pool_share.c sees to it that this is seldom needed, pool_chunks.c trades with
- * upstream, pool_parts.c cuts out what of a chunk can go by itself, pool_owners.c knows
- * who may own memory. */
+ * upstream, pool_parts.c cuts out what of a chunk can go by itself, pool_pages.c passes
+ * on what is not to be cut, pool_owners.c knows who may own memory. */
 #ifndef WEIR_POOL_INTERNAL_H
 #define WEIR_POOL_INTERNAL_H
 
@@ -37,6 +37,8 @@ typedef struct weir__pool {
     /* Set once, when it is made: */
     size_t gate_bytes;           /* the largest request that looks into caches; or 0 */
     bool listens;                /* the ledger hears what threads know to be done */
+    size_t pass_alignment;       /* what is to be aligned so is upstream's (pool_pages.c);
+                                    SIZE_MAX: nothing is */
     size_t cache_bytes;          /* most in a cache, or in the depot; changes with
                                     `miss` held and all gates closed */
     _Atomic uint32_t spare_grains; /* the most that a block may have: WEIR__SPARE_MOST,
@@ -50,7 +52,8 @@ typedef struct weir__pool {
     /* Guards the heap and all below, for short: under it nobody is called but the
      * order, about what it knows. Rank resource. */
     weir__mutex lock;
-    size_t held_bytes;           /* changes with both locks held */
+    size_t held_bytes;           /* in chunks; changes with both locks held */
+    size_t passed_bytes, passed_blocks; /* that are out, and upstream's */
     bool has_dropped;            /* marks that a thread knew to be done: the ledger has
                                     what it knew, for all who take memory here */
     size_t tidy_at;              /* so many owners of free memory are worth a look */
@@ -97,6 +100,10 @@ typedef struct weir__pool {
 #define WEIR__POOL_CAPTURE 2u
 
 #define WEIR__POOL_BARRED 8u
+
+/* Any alignment costs the pool at most that many bytes in front of a block, which stay
+ * free; a page of the device's is the most that anything asks for. */
+#define WEIR__POOL_ALIGNMENT_MOST ((size_t)2 << 20)
 
 /* One call of allocate on its way through the pool. */
 typedef struct weir__request {
@@ -157,6 +164,20 @@ static inline void weir__pool_note_peak_locked(weir__pool *pool, int64_t out_byt
 {
     if (out_bytes > 0 && pool->counts.peak_out_bytes < (size_t)out_bytes)
         pool->counts.peak_out_bytes = (size_t)out_bytes;
+}
+
+/* After what is held, or passed on, has grown. */
+static inline void weir__pool_note_held_locked(weir__pool *pool)
+{
+    size_t held_bytes = pool->held_bytes + pool->passed_bytes;
+    if (pool->counts.peak_held_bytes < held_bytes)
+        pool->counts.peak_held_bytes = held_bytes;
+}
+
+/* Whether that was the last block of a pool that nobody refers to any more. */
+static inline bool weir__pool_is_over_locked(const weir__pool *pool)
+{
+    return pool->closing && pool->heap.taken_blocks == 0 && pool->passed_blocks == 0;
 }
 
 /* The ledger's name for what marks that were dropped stand for. */

@@ -9,12 +9,9 @@
 #include "internal.h"
 #include "pool_hit.h"
 #include "pool_internal.h"
+#include "pool_pages.h"
 #include "pool_seats.h"
 #include "resource_internal.h"
-
-/* Any alignment costs the pool at most that many bytes in front of a block, which stay
- * free; a page of the device's is the most that anything asks for. */
-#define POOL_MAX_ALIGNMENT ((size_t)2 << 20)
 
 #define POOL_CACHE_BYTES ((size_t)32 << 20)
 /* Larger requests go the slow way, and what comes back of them. */
@@ -30,7 +27,7 @@ static void pool_statistics(void *context, weir_resource_statistics *out)
     weir__pool_cached_locked(self, &cached_blocks, &cached_bytes);
     *out = self->counts;
     out->struct_size = sizeof *out;
-    out->held_bytes = self->held_bytes;
+    out->held_bytes = self->held_bytes + self->passed_bytes;
     out->free_bytes = heap->bytes - heap->taken_bytes + cached_bytes;
     out->free_blocks = heap->free_blocks + heap->limbo_blocks +
                        heap->returned_blocks + cached_blocks;
@@ -43,7 +40,7 @@ static void pool_statistics(void *context, weir_resource_statistics *out)
 static void pool_properties(void *context, weir_resource_properties *out)
 {
     (void)context;
-    out->max_alignment = POOL_MAX_ALIGNMENT;
+    out->max_alignment = WEIR__POOL_ALIGNMENT_MOST;
     out->can_trim = true;
     out->usable_at_once = false;
     out->share_kind = WEIR_SHARE_NONE; /* several blocks lie in one of upstream's */
@@ -59,7 +56,9 @@ static size_t pool_trim_sync(void *context, size_t keep_bytes)
     weir__pool *self = context;
     weir__mutex_lock(&self->miss);
     weir__pool_flush_caches(self);
-    size_t bytes = weir__pool_trim_sync(self, keep_bytes);
+    size_t passed_bytes = weir__pool_passed_bytes(self);
+    size_t bytes = weir__pool_trim_sync(
+        self, keep_bytes > passed_bytes ? keep_bytes - passed_bytes : 0);
     weir__mutex_unlock(&self->miss);
     weir__pool_tell_lost(self);
     /* A leaf keeps what it is given until somebody asks for it. */
@@ -102,7 +101,7 @@ static bool pool_close(void *context)
     weir__pool_end_caches(self); /* from now on every block is counted under the lock */
     weir__mutex_lock(&self->lock);
     self->closing = true;
-    bool is_over = self->heap.taken_blocks == 0;
+    bool is_over = weir__pool_is_over_locked(self);
     weir__mutex_unlock(&self->lock);
     return is_over;
 }
@@ -111,7 +110,8 @@ static void pool_destroy(void *context)
 {
     weir__pool *self = context;
     weir__order_unlisten(self->order, &self->listener);
-    WEIR_CHECK(self->heap.taken_blocks == 0, "memory is still out");
+    WEIR_CHECK(self->heap.taken_blocks == 0 && self->passed_blocks == 0,
+               "memory is still out");
     size_t leaked_bytes = weir__pool_give_back_all(self);
     if (leaked_bytes > 0)
         (void)weir__fail(WEIR_DEVICE_ERROR,
@@ -133,6 +133,8 @@ static const weir_resource_ops pool_ops = {
     .statistics = pool_statistics,
     .find = weir__pool_find,
     .deallocate_after = weir__pool_deallocate_after,
+    .extend = weir__pool_extend,
+    .cut = weir__pool_cut,
 };
 
 static const weir__counting pool_counting = { .close = pool_close,
@@ -158,8 +160,9 @@ static weir_status options_read(const weir_pool_options *from, weir_pool_options
     return WEIR_OK;
 }
 
-weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *options,
-                             weir_resource **out)
+/* What it passes on is for resources that have pages of their own below them. */
+static weir_status create(weir_resource *upstream, const weir_pool_options *options,
+                          size_t pass_alignment, weir_resource **out)
 {
     if (out == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
@@ -194,6 +197,7 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
     if (self->cache_bytes >= WEIR__HEAP_GRAIN)
         self->gate_bytes = POOL_GATE_BYTES;
     self->listens = self->device->listens;
+    self->pass_alignment = pass_alignment;
     atomic_init(&self->spare_grains, weir__pool_spare_grains(self));
     weir__depot_init(&self->depot);
     weir__mutex_init(&self->miss, WEIR__RANK_MISS);
@@ -212,7 +216,12 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
         pool_free(self);
         return status;
     }
-    status = weir__resource_create_counting(&pool_ops, &pool_counting, self, out);
+    weir_resource_ops ops = pool_ops;
+    if (!weir__pool_passes(self)) {
+        ops.extend = NULL;
+        ops.cut = NULL;
+    }
+    status = weir__resource_create_counting(&ops, &pool_counting, self, out);
     if (status != WEIR_OK) {
         weir__order_unlisten(self->order, &self->listener);
         pool_free(self);
@@ -220,6 +229,18 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
     }
     self->mr = *out;
     return WEIR_OK;
+}
+
+weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *options,
+                             weir_resource **out)
+{
+    return create(upstream, options, SIZE_MAX, out);
+}
+
+weir_status weir__pool_create_passing(weir_resource *upstream, size_t page_bytes,
+                                      weir_resource **out)
+{
+    return create(upstream, NULL, page_bytes, out);
 }
 
 weir_status weir_pool_get_options(weir_resource *mr, weir_pool_options *out)

@@ -142,6 +142,9 @@ static const weir__spec_option growable_options[] = {
     { .name = "remap", .type = WEIR__SPEC_BOOLEAN,
       WEIR__SPEC_FIELD(weir_growable_options, remap), .default_text = "false",
       .doc = "unmap what is free, wherever it is, before more is mapped" },
+    { .name = "pages_only", .type = WEIR__SPEC_BOOLEAN,
+      WEIR__SPEC_FIELD(weir_growable_options, pages_only), .default_text = "false",
+      .doc = "no pool over the pages: every block has pages of its own" },
 };
 
 static weir_status make_growable(weir_device *device, weir_resource *upstream,

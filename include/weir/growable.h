@@ -51,9 +51,11 @@ typedef struct weir_growable_options {
      * default. Whoever grows calls the device for each, and waits on the host until
      * what is unmapped is done. */
     bool remap;
+    bool pages_only;      /* without the pool: a block of any size has pages of its own;
+                             for those who cut them up by themselves */
 } weir_growable_options;
 
-#define WEIR_GROWABLE_OPTIONS_INIT { sizeof(weir_growable_options), 0, 0, false }
+#define WEIR_GROWABLE_OPTIONS_INIT { sizeof(weir_growable_options), 0, 0, false, false }
 
 /* Creates the leaf, and reserves its addresses; nothing is mapped. `options` may be
  * null. Alignment up to WEIR_GROWABLE_PAGE_BYTES. Finding a place for a block takes a
