@@ -262,7 +262,7 @@ static void arena_properties(void *context, weir_resource_properties *out)
     if (weir_resource_get_properties(self->global, &global) == WEIR_OK)
         out->max_alignment = global.max_alignment;
     out->can_trim = true;
-    out->usable_at_once = false;
+    out->usable_at_once = out->pages_usable_at_once = false;
     out->share_kind = WEIR_SHARE_NONE; /* several blocks lie in one of upstream's */
 }
 

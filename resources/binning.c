@@ -270,7 +270,7 @@ static weir_resource *binning_upstream(void *context)
 static void binning_properties(void *context, weir_resource_properties *out)
 {
     (void)context;
-    out->usable_at_once = false;
+    out->usable_at_once = out->pages_usable_at_once = false;
     out->share_kind = WEIR_SHARE_NONE;
 }
 

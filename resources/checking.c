@@ -79,7 +79,7 @@ static void checking_properties(void *context, weir_resource_properties *out)
 {
     (void)context;
     out->share_kind = WEIR_SHARE_NONE;
-    out->usable_at_once = false;
+    out->usable_at_once = out->pages_usable_at_once = false;
 }
 
 static weir_status checking_find(void *context, const void *ptr, weir_block *out)

@@ -268,7 +268,7 @@ static void fixed_size_properties(void *context, weir_resource_properties *out)
 {
     const fixed_size *self = context;
     out->max_alignment = self->slab_alignment > GRAIN ? self->slab_alignment : GRAIN;
-    out->usable_at_once = false;
+    out->usable_at_once = out->pages_usable_at_once = false;
     out->share_kind = WEIR_SHARE_NONE; /* several blocks lie in one of upstream's */
 }
 

@@ -12,8 +12,8 @@
 #include "growable_pause.h"
 #include "internal.h"
 #include "leaf.h"
-#include "pool_pages.h"
 #include "resource_internal.h"
+#include "weir/pool.h"
 
 #define CHUNK_BYTES ((size_t)32 << 20)
 
@@ -187,7 +187,7 @@ static weir_status fill_in(weir_device *device, weir_growable_options *options)
 static weir_status put_pool_over(weir_resource **mr)
 {
     weir_resource *leaf = *mr;
-    weir_status status = weir__pool_create_passing(leaf, WEIR_GROWABLE_PAGE_BYTES, mr);
+    weir_status status = weir_pool_create(leaf, NULL, mr);
     weir_resource_unref(leaf);
     return status;
 }

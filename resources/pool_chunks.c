@@ -76,13 +76,20 @@ static size_t room_bytes(const weir__pool *self)
 
 /* ---- drawing ---- */
 
+/* For they are aligned so. */
+static bool chunks_are_usable_at_once(const weir__pool *self)
+{
+    return self->up.can_extend ? self->up.pages_usable_at_once
+                               : self->up.usable_at_once;
+}
+
 /* What upstream hands out may rest on what this thread knows, and a mark of the stream
  * be taken for it before the stream is behind that. So it may of an upstream that has
  * cut it out of memory of its own, as one that extends has, though all may use it. */
 static void count_drawn_locked(weir__pool *self, size_t bytes)
     WEIR_REQUIRES(self->lock)
 {
-    if (!self->up.usable_at_once || self->up.can_extend)
+    if (!chunks_are_usable_at_once(self) || self->up.can_extend)
         weir__pool_note_dropped_locked(self);
     self->releases++;
     self->held_bytes += bytes;
@@ -96,7 +103,7 @@ static void count_drawn_locked(weir__pool *self, size_t bytes)
 static uint64_t fresh_clock(const weir__request *request)
 {
     const weir__pool *self = request->pool;
-    bool is_own = !self->up.usable_at_once ||
+    bool is_own = !chunks_are_usable_at_once(self) ||
                   (request->owner->kind != WEIR__POOL_CAPTURE &&
                    weir__order_has_one_stream(self->order));
     return is_own ? request->clock : 0;

@@ -37,8 +37,8 @@ typedef struct weir__pool {
     /* Set once, when it is made: */
     size_t gate_bytes;           /* the largest request that looks into caches; or 0 */
     bool listens;                /* the ledger hears what threads know to be done */
-    size_t pass_alignment;       /* what is to be aligned so is upstream's (pool_pages.c);
-                                    SIZE_MAX: nothing is */
+    size_t pass_alignment;       /* what is to be aligned so is upstream's business
+                                    (pool_pages.c); SIZE_MAX: nothing is */
     size_t cache_bytes;          /* most in a cache, or in the depot; changes with
                                     `miss` held and all gates closed */
     _Atomic uint32_t spare_grains; /* the most that a block may have: WEIR__SPARE_MOST,

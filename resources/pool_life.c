@@ -39,10 +39,11 @@ static void pool_statistics(void *context, weir_resource_statistics *out)
 
 static void pool_properties(void *context, weir_resource_properties *out)
 {
-    (void)context;
+    const weir__pool *self = context;
     out->max_alignment = WEIR__POOL_ALIGNMENT_MOST;
     out->can_trim = true;
     out->usable_at_once = false;
+    out->pages_usable_at_once = weir__pool_passes(self) && out->pages_usable_at_once;
     out->share_kind = WEIR_SHARE_NONE; /* several blocks lie in one of upstream's */
 }
 
@@ -160,9 +161,17 @@ static weir_status options_read(const weir_pool_options *from, weir_pool_options
     return WEIR_OK;
 }
 
-/* What it passes on is for resources that have pages of their own below them. */
-static weir_status create(weir_resource *upstream, const weir_pool_options *options,
-                          size_t pass_alignment, weir_resource **out)
+/* A limit is on what the pool cuts itself. */
+static size_t pass_alignment(const weir__pool *self)
+{
+    const weir_resource_properties *up = &self->up;
+    bool passes = up->can_extend && up->cut_bytes != 0 &&
+                  self->options.limit_bytes == SIZE_MAX;
+    return passes ? up->cut_bytes : SIZE_MAX;
+}
+
+weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *options,
+                             weir_resource **out)
 {
     if (out == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "out is null");
@@ -197,7 +206,7 @@ static weir_status create(weir_resource *upstream, const weir_pool_options *opti
     if (self->cache_bytes >= WEIR__HEAP_GRAIN)
         self->gate_bytes = POOL_GATE_BYTES;
     self->listens = self->device->listens;
-    self->pass_alignment = pass_alignment;
+    self->pass_alignment = pass_alignment(self);
     atomic_init(&self->spare_grains, weir__pool_spare_grains(self));
     weir__depot_init(&self->depot);
     weir__mutex_init(&self->miss, WEIR__RANK_MISS);
@@ -229,18 +238,6 @@ static weir_status create(weir_resource *upstream, const weir_pool_options *opti
     }
     self->mr = *out;
     return WEIR_OK;
-}
-
-weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *options,
-                             weir_resource **out)
-{
-    return create(upstream, options, SIZE_MAX, out);
-}
-
-weir_status weir__pool_create_passing(weir_resource *upstream, size_t page_bytes,
-                                      weir_resource **out)
-{
-    return create(upstream, NULL, page_bytes, out);
 }
 
 weir_status weir_pool_get_options(weir_resource *mr, weir_pool_options *out)

@@ -5,11 +5,6 @@
 
 #include "pool_internal.h"
 
-/* A pool that passes on what is to be aligned to `page_bytes`, which upstream has, can
- * extend and can cut. */
-weir_status weir__pool_create_passing(weir_resource *upstream, size_t page_bytes,
-                                      weir_resource **out);
-
 /* Whether the pool ever passes anything on. */
 static inline bool weir__pool_passes(const weir__pool *pool)
 {

@@ -87,7 +87,8 @@ static weir_resource *prefetch_upstream(void *context)
 static void prefetch_properties(void *context, weir_resource_properties *out)
 {
     (void)context;
-    out->usable_at_once = false; /* the prefetch comes first */
+    /* The prefetch comes first. */
+    out->usable_at_once = out->pages_usable_at_once = false;
 }
 
 static void prefetch_destroy(void *context)

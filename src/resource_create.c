@@ -48,6 +48,7 @@ static void keep_common(weir_resource_properties *properties,
     properties->managed &= other->managed;
     properties->pinned &= other->pinned;
     properties->usable_at_once &= other->usable_at_once;
+    properties->pages_usable_at_once &= other->pages_usable_at_once;
     properties->remaps &= other->remaps;
     if (properties->share_kind != other->share_kind)
         properties->share_kind = WEIR_SHARE_NONE;
@@ -76,6 +77,7 @@ static weir_status ask_properties(weir_resource *mr)
     properties->name = ops->name;
     properties->leaf = upstream.leaf;
     properties->can_extend = ops->extend != NULL;
+    properties->pages_usable_at_once |= properties->usable_at_once;
     if (ops->cut == NULL) {
         properties->cut_bytes = 0;
         properties->remaps = false;

@@ -20,6 +20,9 @@ static size_t held_bytes(const char *spec, size_t bytes)
     return in_objects ? (bytes + object - 1) / object * object : bytes;
 }
 
+static const char in_chunks[] = "growable(chunk=4MiB, pages_only=true)";
+static const char by_pages[] = "growable(remap=true, pages_only=true)";
+
 static bool is_growable(const char *spec)
 {
     return strncmp(spec, "growable", 8) == 0;
@@ -143,11 +146,12 @@ static void leaf_survives_every_device_failure(void **state)
      * turns of the schedule may have other questions, too.) */
     must(sweep_device_calls("system(headroom=1)", false) >= device_calls + 12);
     sweep_device_calls("system(headroom=4GiB)", true);
+    const uint64_t of_growable = sweep_device_calls(in_chunks, false);
     printf("growable: %llu device calls failed in turn\n",
-           (unsigned long long)sweep_device_calls("growable(chunk=4MiB)", false) - 1);
-    sweep_device_calls("growable(chunk=4MiB)", true);
-    sweep_device_calls("growable(remap=true)", false);
-    sweep_device_calls("growable(remap=true)", true);
+           (unsigned long long)of_growable - 1);
+    sweep_device_calls(in_chunks, true);
+    sweep_device_calls(by_pages, false);
+    sweep_device_calls(by_pages, true);
     printf("bound: device calls that failed in turn = %llu\n",
            (unsigned long long)device_calls - 1);
     must(device_calls > 20);
@@ -190,8 +194,8 @@ static void leaf_survives_every_host_failure(void **state)
 {
     (void)state;
     sweep_host_calls("device");
-    sweep_host_calls("growable(chunk=2MiB)");
-    sweep_host_calls("growable(remap=true)");
+    sweep_host_calls(in_chunks);
+    sweep_host_calls(by_pages);
 }
 
 int main(void)

@@ -27,7 +27,8 @@ static weir_device *open_small(size_t memory_bytes)
 static weir_resource *make(weir_device *device, size_t chunk_bytes)
 {
     weir_resource *mr;
-    const weir_growable_options options = { sizeof options, chunk_bytes, 0, false };
+    const weir_growable_options options = { sizeof options, chunk_bytes, 0, false,
+                                            true };
     must_ok(weir_growable_create(device, &options, &mr));
     return mr;
 }
@@ -384,7 +385,7 @@ static void addresses_run_out(void **state)
     weir_device *device = open_stepped(0);
     weir_resource *mr;
     const weir_growable_options options = { sizeof options, PAGE, 7 * PAGE - 1,
-                                            false };
+                                            false, true };
     must_ok(weir_growable_create(device, &options, &mr));
     void *none = device;
     void *a = take(mr, NULL, 3 * PAGE), *b = take(mr, NULL, PAGE);
@@ -452,7 +453,8 @@ static void bad_options_are_refused(void **state)
     must_answer(WEIR_INVALID_ARGUMENT, weir_growable_create(device, NULL, NULL));
     must_answer(WEIR_INVALID_ARGUMENT,
                 weir_resource_open(device, "growable(chunk=1GiB)", &mr));
-    must_ok(weir_resource_open(device, "growable(chunk=3MiB, reserve=7MiB)", &mr));
+    must_ok(weir_resource_open(device, "growable(chunk=3MiB, reserve=7MiB, "
+                                       "pages_only=true)", &mr));
     void *a = take(mr, NULL, 1);
     must_hold(mr, 4 * MIB);
     give(mr, NULL, a, 1);

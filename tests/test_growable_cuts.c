@@ -28,7 +28,7 @@ static void must_cut(weir_resource *mr, void *ptr, size_t bytes, size_t wanted,
 static weir_resource *open_growable(weir_device *device)
 {
     weir_resource *mr;
-    must_ok(weir_resource_open(device, "growable(chunk=8MiB)", &mr));
+    must_ok(weir_resource_open(device, "growable(chunk=8MiB, pages_only=true)", &mr));
     return mr;
 }
 
@@ -90,7 +90,7 @@ static void the_ledger_knows_a_part(void **state)
     (void)state;
     weir_device *device = open_stepped(0);
     weir_resource *mr;
-    must_ok(weir_resource_open(device, "growable(remap=true)", &mr));
+    must_ok(weir_resource_open(device, "growable(remap=true, pages_only=true)", &mr));
     unsigned char *a = take(mr, NULL, CHUNK);
     must_cut(mr, a, CHUNK, SIZE_MAX, PAGE, 2 * PAGE, PAGE, 2 * PAGE);
     give(mr, NULL, a + PAGE, PAGE);
@@ -217,7 +217,8 @@ static void pieces_are_blocks_to_statistics(void **state)
     (void)state;
     weir_device *device = open_stepped(0);
     weir_resource *mr;
-    must_ok(weir_resource_open(device, "statistics/growable(chunk=8MiB)", &mr));
+    must_ok(weir_resource_open(
+        device, "statistics/growable(chunk=8MiB, pages_only=true)", &mr));
     unsigned char *a = take_chunks(mr, 3);
     must_cut(mr, a, 3 * CHUNK, 1, CHUNK, 2 * CHUNK, CHUNK, 2 * CHUNK);
     must_equal(statistics_of(mr).out_blocks, 3);
@@ -238,7 +239,7 @@ static void free_chunks_make_a_block(void **state)
     weir_device *device = open_stepped(0);
     weir_resource *mr;
     weir_stream stream = make_stream(device, WEIR_STREAM_NON_BLOCKING);
-    must_ok(weir_resource_open(device, "growable(remap=true)", &mr));
+    must_ok(weir_resource_open(device, "growable(remap=true, pages_only=true)", &mr));
     weir_resource_properties properties = { .struct_size = sizeof properties };
     must_ok(weir_resource_get_properties(mr, &properties));
     must(properties.remaps);
@@ -279,7 +280,7 @@ static void room_in_a_page_costs_nothing(void **state)
     weir_device *device = open_stepped(0);
     weir_resource *mr;
     weir_stream stream = make_stream(device, WEIR_STREAM_NON_BLOCKING);
-    must_ok(weir_resource_open(device, "growable(remap=true)", &mr));
+    must_ok(weir_resource_open(device, "growable(remap=true, pages_only=true)", &mr));
     void *block = take(mr, stream, PAGE + 100), *other = take(mr, stream, PAGE);
     uint64_t gate = raw_stall(device, stream);
     give(mr, stream, other, PAGE);

@@ -50,7 +50,7 @@ static scene begin(void)
     scene it = { .device = open_stepped(0) };
     it.stream = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
     it.before = device_free_bytes(it.device);
-    it.mr = open_spec(it.device, "growable(chunk=8MiB)");
+    it.mr = open_spec(it.device, "growable(chunk=8MiB, pages_only=true)");
     it.host = open_spec(it.device, "pinned");
     return it;
 }
@@ -270,7 +270,7 @@ static void what_is_paused_can_end(void **state)
     must_equal(statistics_of(it.host).out_blocks, 1);
     weir_resource_unref(it.mr);
     must_equal(statistics_of(it.host).out_blocks, 0);
-    it.mr = open_spec(it.device, "growable(chunk=8MiB)");
+    it.mr = open_spec(it.device, "growable(chunk=8MiB, pages_only=true)");
     end(&it);
 }
 
@@ -293,7 +293,7 @@ static void what_is_paused_ends_beside_a_capture(void **state)
     give(it.host, other, host, 64);
     end_stream(it.device, other);
     end_stream(it.device, third);
-    it.mr = open_spec(it.device, "growable(chunk=8MiB)");
+    it.mr = open_spec(it.device, "growable(chunk=8MiB, pages_only=true)");
     end(&it);
 }
 

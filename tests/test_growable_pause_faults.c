@@ -60,7 +60,7 @@ static void scene_begin(scene *it, bool no_ledger)
 {
     it->device = open_small(64 * MIB, no_ledger, 0);
     it->stream = make_stream(it->device, WEIR_STREAM_NON_BLOCKING);
-    it->mr = open_spec(it->device, "growable(chunk=2MiB)");
+    it->mr = open_spec(it->device, "growable(chunk=2MiB, pages_only=true)");
     it->host = open_spec(it->device, "pool/pinned");
     void *returned = NULL; /* between the others: there are two runs to copy */
     for (size_t i = 0; i < BLOCKS; i++) {
@@ -308,7 +308,7 @@ static void what_a_resume_writes_is_not_paused(void **state)
     (void)state;
     scene it;
     scene_begin(&it, false);
-    weir_resource *mr = open_spec(it.device, "growable(chunk=2MiB)");
+    weir_resource *mr = open_spec(it.device, "growable(chunk=2MiB, pages_only=true)");
     void *stays = take(mr, it.stream, PAGE);
     stamp(it.device, it.stream, stays, PAGE, 7);
     must_ok(weir_growable_pause_sync(mr, it.stream, it.host));
@@ -558,7 +558,7 @@ static void others_may_come_at_any_time(void **state)
     for (uint64_t i = 0; i < runs; i++) {
         uint64_t seed = support_seed(i);
         weir_device *device = open_small(1024 * MIB, true, seed);
-        weir_resource *mr = open_spec(device, "growable(chunk=4MiB)");
+        weir_resource *mr = open_spec(device, "growable(chunk=4MiB, pages_only=true)");
         user users[USERS + 1];
         void *arguments[USERS + 1];
         weir_resource *host = open_spec(device, "pinned");

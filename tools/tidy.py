@@ -262,7 +262,7 @@ def rule_header(tree):
 OPTION_TYPES = ("weir/async.h", "weir/managed.h")
 # Resources that are made of another one, which they know by its public header alone.
 MADE_OF = {"fixed_size": "weir/pool.h", "binning": "weir/fixed_size.h",
-           "arena": "weir/pool.h"}
+           "arena": "weir/pool.h", "growable": "weir/pool.h"}
 
 
 def rule_layers(tree):

@@ -166,7 +166,7 @@ WEIR_API void weir_weak_buffer_reset(weir_weak_buffer *weak);
 /* Makes the buffer `bytes` long; the bytes that stay keep their contents. Within its
  * capacity nothing is allocated, and none is given back. Beyond it, the capacity is
  * `bytes`, rounded up to 256 bytes and no more: extended in place where the resource
- * can. Who appends often reserves more. */
+ * can (a growable: buffers aligned to its pages). Who appends often reserves more. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_resize(weir_buffer *buffer, size_t bytes, weir_stream stream);
 

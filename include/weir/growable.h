@@ -2,29 +2,38 @@
  * addresses, which grows by mapping more memory to it and gives back from wherever it
  * is free.
  *
- * Blocks are runs of pages of 2 MiB, the best fit among what is mapped and free. Where
- * nothing fits, only what is missing is mapped, beside free pages where that saves
- * most: in chunks, the shortfall rounded up to `chunk_bytes`, or as much as the device
- * has if that is less. Chunks that adjoin are one: nothing is lost at their borders,
- * and what grew bit by bit serves a request for all of it. No address ever moves. A
- * block is extended in place where what follows it is free.
+ * The range has pages of 2 MiB. A block that is asked for aligned to these
+ * (WEIR_GROWABLE_PAGE_BYTES) has pages of its own: the best fit among what is mapped
+ * and free. It is extended in place where what follows it is free. All other blocks are
+ * cut by a pool, with its default options, out of pages that it has extended: so they
+ * share pages, are reused in stream order, and cost what weir/pool.h says. Where the
+ * device has no room for pages the pool's free ones make way. Suballocators above
+ * ("pool/growable", "arena/growable") draw pages: the pool in between has nothing to do
+ * then. With `pages_only` it is left out.
+ *
+ * Where no free pages fit, only what is missing is mapped, beside free pages where that
+ * saves most: in chunks, the shortfall rounded up to `chunk_bytes`, or as much as the
+ * device has if that is less. Chunks that adjoin are one: nothing is lost at their
+ * borders, and what grew bit by bit serves a request for all of it. No address ever
+ * moves.
  *
  * weir_resource_trim_sync unmaps the chunks in which nothing is out, from the end on;
  * it waits on the host for blocks that were given back to those, and for no others. An
  * allocation for which the device has no memory left unmaps free chunks first. Who has
- * parts of a block free cuts them out, in whole chunks (resource_ops.h), and they go as
- * blocks do: so trim leaves a pool the chunks in which something is out.
+ * parts of a block of pages free cuts them out, in whole chunks (resource_ops.h), and
+ * they go as blocks do: so trim leaves a pool the chunks in which something is out.
  *
- * What is given back is kept until it is done, as weir/leaves.h says, and then reused
- * before more is mapped. Small blocks want a pool: "pool/growable" grows one stretch
- * in place. A limit is an adaptor's ("limiting(8GiB)/growable").
+ * Pages that are given back are kept until they are done, as weir/leaves.h says, and
+ * then reused before more is mapped. A limit is an adaptor's
+ * ("limiting(8GiB)/growable").
  *
  * On a CUDA device each chunk is made as NCCL's registration wants it: pinned, with
  * handles by file descriptor, reachable by RDMA (GPUDirect) where the device can, and
  * by every peer at once. weir_ipc_export takes none of it: a block may begin in one
  * chunk and end in another, and in each lie blocks of others (see weir/shareable.h).
  *
- * Statistics: held_bytes is what is mapped, out_bytes what was asked for. */
+ * Statistics are the pool's, and of the pages below it (weir_resource_upstream(mr, 0)):
+ * there held_bytes is what is mapped, out_bytes what was asked for. */
 #ifndef WEIR_GROWABLE_H
 #define WEIR_GROWABLE_H
 
@@ -51,15 +60,14 @@ typedef struct weir_growable_options {
      * default. Whoever grows calls the device for each, and waits on the host until
      * what is unmapped is done. */
     bool remap;
-    bool pages_only;      /* without the pool: a block of any size has pages of its own;
-                             for those who cut them up by themselves */
+    bool pages_only;      /* no pool: a block of any size has pages of its own */
 } weir_growable_options;
 
 #define WEIR_GROWABLE_OPTIONS_INIT { sizeof(weir_growable_options), 0, 0, false, false }
 
-/* Creates the leaf, and reserves its addresses; nothing is mapped. `options` may be
- * null. Alignment up to WEIR_GROWABLE_PAGE_BYTES. Finding a place for a block takes a
- * step for each page that was ever mapped.
+/* Creates it, and reserves its addresses; nothing is mapped. `options` may be null.
+ * Alignment up to WEIR_GROWABLE_PAGE_BYTES. Finding a place for a block of pages takes
+ * a step for each page that was ever mapped.
  *
  *   INVALID_ARGUMENT     chunks above WEIR_GROWABLE_CHUNK_MAX
  *   NOT_SUPPORTED        the device cannot map memory to addresses
@@ -102,8 +110,8 @@ weir_growable_create(weir_device *device, const weir_growable_options *options,
  * elsewhere) stands for what was there before, and keeps it: undo that first. Peers
  * reach it after a resume as before.
  *
- * While it is paused nothing can be allocated of a growable, and no block extended:
- * PAUSED. A resource above may still hand out what it has, for use after the resume.
+ * While it is paused no pages can be allocated of a growable, and no block extended:
+ * PAUSED. A pool may still hand out what it has, for use after the resume.
  * Blocks can be given back, and trim does nothing. What touches the memory fails as
  * with any address where nothing is mapped: an emulated device refuses such work, and
  * its ledger finds what was on its way. */

@@ -34,6 +34,11 @@
  * streams' memory and merges what lies side by side: then streams wait for each other
  * more, and little is lost to there being several.
  *
+ * Over an upstream that can extend and cut blocks of pages, as a growable, a pool
+ * without a limit passes on what is asked for aligned to those: such a block is
+ * upstream's, which can do so with it. Blocks that the pool has cut itself cannot grow,
+ * nor go back in parts: NOT_SUPPORTED.
+ *
  * What a thread frees on a stream that Weir knows (made by it, registered, or the
  * legacy stream) it keeps at first, and hands out again for the same size on the same
  * stream without a lock: blocks of up to 2 MiB while there is room, for which larger

@@ -125,7 +125,8 @@ typedef struct weir_resource_properties {
     bool managed;
     bool pinned;
     bool can_trim;             /* weir_resource_trim_sync can give something back */
-    bool can_extend;           /* a block can grow in place (resource_ops.h) */
+    bool can_extend;           /* a block can grow in place (resource_ops.h); where that
+                                  depends, one that is aligned to max_alignment */
     bool can_find;             /* weir_resource_find and weir_free work */
     /* Memory it hands out may be touched by any stream at once, not only by the one
      * that it was allocated on. */
@@ -140,6 +141,9 @@ typedef struct weir_resource_properties {
     /* What goes back serves a request of any size: so who has parts that are free gives
      * them back before he asks for more, and less is held. */
     bool remaps;
+    /* As usable_at_once, of blocks that are aligned to max_alignment: what cuts others
+     * out of memory that streams pass to each other may have those from below. */
+    bool pages_usable_at_once;
 } weir_resource_properties;
 
 /* Fills *out, whose struct_size the caller has set. */
