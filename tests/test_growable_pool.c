@@ -214,14 +214,17 @@ static void misuse_of_either_is_told(void **state)
 
 /* ---- both ---- */
 
-/* Free memory of the pool makes way for pages, also behind work that is not done. */
+/* Free memory of the pool makes way for pages, also what threads keep of it, and behind
+ * work that is not done. */
 static void pages_are_made_of_what_lies_free(void **state)
 {
     (void)state;
     scene it = begin("growable(chunk=2MiB)", 16 * MIB);
-    void *small = take(it.mr, it.a, 1000), *more = take(it.mr, it.a, 5 * PAGE);
-    stamp(it.device, it.a, more, 5 * PAGE, 1);
-    give(it.mr, it.a, more, 5 * PAGE);
+    void *small = take(it.mr, it.a, 1000), *more = take(it.mr, it.a, 4 * PAGE);
+    void *kept = take(it.mr, it.a, PAGE);
+    stamp(it.device, it.a, more, 4 * PAGE, 1);
+    give(it.mr, it.a, more, 4 * PAGE);
+    give(it.mr, it.a, kept, PAGE);
     void *large = take_pages(it.mr, it.b, 7 * PAGE);
     stamp(it.device, it.b, large, 7 * PAGE, 2);
     check_stamp(it.device, it.b, large, 7 * PAGE, 2);
