@@ -214,17 +214,14 @@ static void misuse_of_either_is_told(void **state)
 
 /* ---- both ---- */
 
-/* Free memory of the pool makes way for pages, also what threads keep of it, and behind
- * work that is not done. */
+/* Free memory of the pool makes way for pages, also behind work that is not done. */
 static void pages_are_made_of_what_lies_free(void **state)
 {
     (void)state;
     scene it = begin("growable(chunk=2MiB)", 16 * MIB);
-    void *small = take(it.mr, it.a, 1000), *more = take(it.mr, it.a, 4 * PAGE);
-    void *kept = take(it.mr, it.a, PAGE);
-    stamp(it.device, it.a, more, 4 * PAGE, 1);
-    give(it.mr, it.a, more, 4 * PAGE);
-    give(it.mr, it.a, kept, PAGE);
+    void *small = take(it.mr, it.a, 1000), *more = take(it.mr, it.a, 5 * PAGE);
+    stamp(it.device, it.a, more, 5 * PAGE, 1);
+    give(it.mr, it.a, more, 5 * PAGE);
     void *large = take_pages(it.mr, it.b, 7 * PAGE);
     stamp(it.device, it.b, large, 7 * PAGE, 2);
     check_stamp(it.device, it.b, large, 7 * PAGE, 2);
@@ -238,6 +235,17 @@ static void pages_are_made_of_what_lies_free(void **state)
     must_equal(report.held_bytes, 8 * PAGE);
     give_pages(it.mr, it.b, large, 7 * PAGE);
     give(it.mr, it.a, small, 1000);
+    end(&it);
+}
+
+static void pages_are_made_of_what_threads_keep(void **state)
+{
+    (void)state;
+    scene it = begin("growable(chunk=2MiB)", 16 * MIB);
+    give(it.mr, it.a, take(it.mr, it.a, 1000), 1000);
+    must_equal(mapped_bytes(&it), PAGE);
+    void *all = take_pages(it.mr, it.b, 8 * PAGE);
+    give_pages(it.mr, it.b, all, 8 * PAGE);
     end(&it);
 }
 
@@ -301,11 +309,12 @@ static void pools_above_have_their_chunks_from_the_pages(void **state)
         must_equal(statistics_of(it.mr).held_bytes, 6 * PAGE);
         for (int j = 1; j < 6; j++)
             must(blocks[j] == (unsigned char *)blocks[0] + (size_t)j * PAGE);
-        weir_resource *below = it.mr;
-        for (weir_resource *next = below; next != NULL;
-             next = weir_resource_upstream(next, 0))
-            below = next;
-        must_equal(statistics_of(below).out_blocks, 1); /* which was extended */
+        weir_resource *leaf = it.mr, *pool = NULL;
+        for (weir_resource *next; (next = weir_resource_upstream(leaf, 0)) != NULL;
+             leaf = next)
+            pool = leaf;
+        must_equal(statistics_of(leaf).out_blocks, 1); /* which was extended */
+        must_equal(statistics_of(pool).out_blocks, 1); /* likewise: it cuts nothing */
         for (int j = 0; j < 6; j++)
             give(it.mr, it.a, blocks[j], PAGE);
         end(&it);
@@ -340,6 +349,7 @@ int main(void)
         cmocka_unit_test(what_is_cut_neither_grows_nor_goes_in_parts),
         cmocka_unit_test(misuse_of_either_is_told),
         cmocka_unit_test(pages_are_made_of_what_lies_free),
+        cmocka_unit_test(pages_are_made_of_what_threads_keep),
         cmocka_unit_test(trim_keeps_what_it_is_told_to),
         cmocka_unit_test(it_ends_with_its_last_block),
         cmocka_unit_test(pools_above_have_their_chunks_from_the_pages),

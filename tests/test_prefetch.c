@@ -131,7 +131,8 @@ static void every_block_is_prefetched_on_its_stream(void **state)
         weir_resource *mr = open_spec(device, specs[i]);
         weir_resource_properties properties = { .struct_size = sizeof properties };
         must_ok(weir_resource_get_properties(mr, &properties));
-        must(!properties.usable_at_once && properties.host_accessible);
+        must(!properties.usable_at_once && !properties.pages_usable_at_once);
+        must(properties.host_accessible);
         assert_string_equal(properties.name, "prefetch");
         uint64_t gate, before = calls_of(device).prefetch;
         must_ok(weir_emulated_stall(device, stream, &gate));
