@@ -35,6 +35,8 @@
 /* What a line takes at most, before it is filled up: 10 + 15 + 16 + 18 + 20 + 18 + 23
  * + 20 + 20 for the columns, and 9 for what ends them. */
 #define LINE_BYTES_MAX ((size_t)176)
+#define PIECES_MAX 3                      /* that a block is cut into */
+#define LINES_AT_ONCE (1 + PIECES_MAX)
 #define PAGE_BYTES ((size_t)4096) /* or a multiple */
 #define FLUSH_BYTES_MAX ((size_t)1 << 20)
 
@@ -42,7 +44,7 @@ typedef struct logging {
     weir_resource *upstream;  /* counted by the resource */
     const char *device;       /* its name, which lives with it */
     bool can_find;            /* upstream can */
-    bool can_extend;          /* likewise */
+    bool can_extend, can_cut; /* likewise */
     int file;                 /* -1: not open */
     bool is_regular;          /* a file with an end that can be cut off */
     time_t zone_seconds;      /* that local time is ahead by */
@@ -56,8 +58,8 @@ typedef struct logging {
     int last_errno;
     uint64_t end_bytes;       /* of the file, if all that waits were in it */
     size_t waiting_bytes;
-    char waiting[];           /* room for flush_bytes, and two lines more, of which one
-                                 is filled up */
+    char waiting[];           /* room for flush_bytes, and LINES_AT_ONCE more, of which
+                                 one is filled up */
 } logging;
 
 /* ---- into the file ---- */
@@ -214,15 +216,20 @@ static void log_line(logging *self, action what, weir_stream stream, const void 
     weir__mutex_unlock(&self->lock);
 }
 
-/* To who reads the log, a block that grew was freed and is allocated again where it is:
- * no line of another call comes in between. */
-static void log_growth(logging *self, weir_stream stream, const void *ptr, size_t bytes,
-                       size_t alignment, size_t new_bytes)
+/* To who reads the log, a block that grew or was cut was freed and is allocated again
+ * where it is, piece by piece, of which `ends` tells the ends: no line of another call
+ * comes in between. */
+static void log_change(logging *self, weir_stream stream, void *ptr, size_t bytes,
+                       size_t alignment, const size_t ends[PIECES_MAX])
 {
     pid_t thread = gettid();
     weir__mutex_lock(&self->lock);
     line_add_locked(self, thread, FREE, stream, ptr, bytes, alignment);
-    line_add_locked(self, thread, ALLOCATE, stream, ptr, new_bytes, alignment);
+    for (size_t i = 0, begin = 0; i < PIECES_MAX; begin = ends[i++]) {
+        if (ends[i] > begin)
+            line_add_locked(self, thread, ALLOCATE, stream, (char *)ptr + begin,
+                            ends[i] - begin, alignment);
+    }
     if (self->waiting_bytes >= self->flush_bytes)
         write_waiting_locked(self);
     weir__mutex_unlock(&self->lock);
@@ -249,7 +256,20 @@ static weir_status logging_extend(void *context, weir_stream stream, void *ptr,
     weir_status status = weir_resource_extend(self->upstream, stream, ptr, bytes,
                                               alignment, new_bytes);
     if (status == WEIR_OK)
-        log_growth(self, stream, ptr, bytes, alignment, new_bytes);
+        log_change(self, stream, ptr, bytes, alignment,
+                   (const size_t[PIECES_MAX]){ new_bytes });
+    return status;
+}
+
+static weir_status logging_cut(void *context, void *ptr, size_t bytes, size_t alignment,
+                               size_t wanted_bytes, size_t *from, size_t *to)
+{
+    logging *self = context;
+    weir_status status = weir_resource_cut(self->upstream, ptr, bytes, alignment,
+                                           wanted_bytes, from, to);
+    if (status == WEIR_OK && *from < *to && *to - *from < bytes)
+        log_change(self, WEIR_STREAM_LEGACY, ptr, bytes, alignment,
+                   (const size_t[PIECES_MAX]){ *from, *to, bytes });
     return status;
 }
 
@@ -311,6 +331,7 @@ static const weir_resource_ops logging_ops = {
     .upstream = logging_upstream,
     .deallocate_after = logging_deallocate_after,
     .extend = logging_extend,
+    .cut = logging_cut,
 };
 
 /* ---- the file ---- */
@@ -396,7 +417,8 @@ static weir_status logging_make(weir_resource *upstream,
     if (status != WEIR_OK)
         return status;
 
-    size_t bytes = sizeof(logging) + options->flush_bytes + 3 * LINE_BYTES_MAX;
+    size_t bytes = sizeof(logging) + options->flush_bytes +
+                   (LINES_AT_ONCE + 1) * LINE_BYTES_MAX;
     logging *self = weir__host_alloc(bytes);
     if (self == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY,
@@ -406,6 +428,7 @@ static weir_status logging_make(weir_resource *upstream,
         .device = device.name,
         .can_find = properties.can_find,
         .can_extend = properties.can_extend,
+        .can_cut = properties.cut_bytes != 0,
         .file = -1,
         .zone_seconds = zone_seconds_now(),
         .append = options->append,
@@ -454,6 +477,8 @@ weir_status weir_logging_create(weir_resource *upstream, const char *file,
     weir_resource_ops ops = logging_ops;
     if (!self->can_extend)
         ops.extend = NULL;
+    if (!self->can_cut)
+        ops.cut = NULL;
     status = file_open(self, file, &goes_on);
     if (status == WEIR_OK)
         status = weir_resource_create(&ops, self, out);

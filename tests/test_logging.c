@@ -329,6 +329,54 @@ static void logging_writes_a_block_that_grows_as_two_lines(void **state)
     close_emulated(device);
 }
 
+/* A block that is cut is two or three: also where they all come at once, and the lines
+ * wait. */
+static void logging_tells_of_pieces(void **state)
+{
+    (void)state;
+    const size_t page = WEIR_GROWABLE_PAGE_BYTES;
+    weir_device *device = open_stepped(support_seed(11));
+    for (size_t flush_bytes = 0; flush_bytes < 2000; flush_bytes += 177) {
+        weir_resource *mr = log_over(device, "growable(chunk=2MiB, pages_only=true)",
+                                     false, flush_bytes);
+        weir_resource_properties properties = { .struct_size = sizeof properties };
+        must_ok(weir_resource_get_properties(mr, &properties));
+        must_equal(properties.cut_bytes, page);
+        char *ptr = take(mr, NULL, page);
+        for (size_t i = 1; i < 4; i++)
+            must_ok(weir_resource_extend(mr, NULL, ptr, i * page, WEIR_ALIGNMENT,
+                                         (i + 1) * page));
+        size_t from = page, to = 2 * page;
+        must_ok(weir_resource_cut(mr, ptr, 4 * page, WEIR_ALIGNMENT, page, &from, &to));
+        must(from == page && to == 2 * page);
+        from = page, to = 2 * page;
+        must_ok(weir_resource_cut(mr, ptr + 2 * page, 2 * page, WEIR_ALIGNMENT, page,
+                                  &from, &to));
+        must(from == page && to == 2 * page);
+        from = 0, to = page; /* all of a block is no cut */
+        must_ok(weir_resource_cut(mr, ptr, page, WEIR_ALIGNMENT, page, &from, &to));
+        for (size_t i = 0; i < 4; i++)
+            give(mr, NULL, ptr + i * page, page);
+        weir_resource_unref(mr);
+
+        log_lines log = log_read_lines();
+        must_equal(log.count, 1 + 3 * 2 + 4 + 3 + 4);
+        const log_line *it = &log.all[7];
+        weir_stream legacy = WEIR_STREAM_LEGACY;
+        must_be_line(&it[0], "free", ptr, 4 * page, legacy, 256);
+        must_be_line(&it[1], "allocate", ptr, page, legacy, 256);
+        must_be_line(&it[2], "allocate", ptr + page, page, legacy, 256);
+        must_be_line(&it[3], "allocate", ptr + 2 * page, 2 * page, legacy, 256);
+        must_be_line(&it[4], "free", ptr + 2 * page, 2 * page, legacy, 256);
+        must_be_line(&it[5], "allocate", ptr + 2 * page, page, legacy, 256);
+        must_be_line(&it[6], "allocate", ptr + 3 * page, page, legacy, 256);
+        must_be_replayable(&log);
+        log_must_keep_to_pages();
+        free(log.all);
+    }
+    close_emulated(device);
+}
+
 static void logging_lets_a_pool_grow_in_place(void **state)
 {
     (void)state;
@@ -531,6 +579,7 @@ int main(void)
         cmocka_unit_test(logging_tells_of_a_free_before_upstream_has_it),
         cmocka_unit_test(logging_keeps_the_order_of_many_threads),
         cmocka_unit_test(logging_writes_a_block_that_grows_as_two_lines),
+        cmocka_unit_test(logging_tells_of_pieces),
         cmocka_unit_test(logging_lets_a_pool_grow_in_place),
         cmocka_unit_test(logging_lets_lines_wait_up_to_a_number_of_bytes),
         cmocka_unit_test(logging_appends_to_a_log_and_to_nothing_else),
