@@ -21,10 +21,10 @@
  * place (weir_resource_extend) is two lines, one right behind the other: a free with
  * its old size and an allocation with its new one, of the same pointer, both on the
  * stream of the call; a replay may move it there. One that was cut (weir_resource_cut)
- * is a free and two or three allocations, on the legacy stream. Not logged is what asks nothing of
- * upstream: zero bytes, null, an alignment that cannot be, an allocation from a lost
- * device; and what changes nothing: a block that upstream does not extend, and misuse
- * that it can tell beforehand (can_find). */
+ * is a free and two or three allocations, on the legacy stream. Not logged is what asks
+ * nothing of upstream: zero bytes, null, an alignment that cannot be, an allocation
+ * from a lost device; and what changes nothing: a block that upstream does not extend,
+ * and misuse that it can tell beforehand (can_find). */
 #ifndef WEIR_LOGGING_H
 #define WEIR_LOGGING_H
 
