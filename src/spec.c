@@ -274,8 +274,7 @@ static weir_status kind_find(const weir__spec_reader *reader, weir__spec_token n
                              const weir__spec_kind **out)
 {
     name_list names = { .used = 0 };
-    for (size_t i = 0; i < reader->table->count; i++) {
-        *out = &reader->table->kinds[i];
+    for (size_t i = 0; (*out = weir__spec_kind_at(reader->table, i)) != NULL; i++) {
         if (weir__spec_token_is(reader, name, (*out)->name)) {
             if ((*out)->only_from == NULL)
                 return WEIR_OK;
@@ -465,10 +464,9 @@ weir_status weir_spec_kind_get(size_t kind, weir_spec_kind *out)
         status = weir__enter();
     if (status != WEIR_OK)
         return status;
-    if (kind >= weir__spec_table_own.count)
-        return weir__fail(WEIR_NOT_FOUND, "there are %zu resources, and none has the "
-                          "number %zu", weir__spec_table_own.count, kind);
-    const weir__spec_kind *it = &weir__spec_table_own.kinds[kind];
+    const weir__spec_kind *it = weir__spec_kind_at(&weir__spec_table_own, kind);
+    if (it == NULL)
+        return weir__fail(WEIR_NOT_FOUND, "no resource has the number %zu", kind);
     const weir_spec_kind found = { .struct_size = sizeof found, .name = it->name,
                                    .purpose = it->purpose, .only_from = it->only_from,
                                    .is_leaf = it->is_leaf,
@@ -488,7 +486,8 @@ weir_status weir_spec_option_get(size_t kind, size_t option, weir_spec_option *o
     if (option >= of.option_count)
         return weir__fail(WEIR_NOT_FOUND, "%s has %zu options, and none has the number "
                           "%zu", of.name, of.option_count, option);
-    const weir__spec_option *it = &weir__spec_table_own.kinds[kind].options[option];
+    const weir__spec_option *it =
+        &weir__spec_kind_at(&weir__spec_table_own, kind)->options[option];
     const weir_spec_option found = { .struct_size = sizeof found, .name = it->name,
                                      .type = weir__spec_type_name(it->type),
                                      .default_text = it->default_text, .doc = it->doc,

@@ -73,6 +73,10 @@ typedef struct weir__spec_table {
 /* What the library knows. */
 extern const weir__spec_table weir__spec_table_own;
 
+/* Number `i` of a table, of the library's own also what was added (spec_added.c); null:
+ * there are not so many. */
+const weir__spec_kind *weir__spec_kind_at(const weir__spec_table *table, size_t i);
+
 /* Reads all of `spec`, and makes nothing: INVALID_ARGUMENT as weir_resource_open. It
  * calls itself for a chain within, each level of which needs twice the backslashes of
  * the one before: they are few. */

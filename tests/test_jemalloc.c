@@ -33,6 +33,27 @@ static void processes_keep_their_malloc(void **state)
     must(dlsym(RTLD_DEFAULT, "mallctl") == NULL);
 }
 
+/* The library says so as it is loaded. */
+static void text_can_name_it(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(0);
+    weir_resource *mr;
+    must_ok(weir_resource_open(device, "jemalloc(pending=1MiB)/pool/pinned", &mr));
+    weir_resource_properties properties = { .struct_size = sizeof properties };
+    must_ok(weir_resource_get_properties(mr, &properties));
+    assert_string_equal(properties.name, "jemalloc");
+    assert_string_equal(properties.leaf, "pinned");
+    give(mr, NULL, take(mr, NULL, 5000), 5000);
+    weir_resource_unref(mr);
+    must_answer(WEIR_INVALID_ARGUMENT,
+                weir_resource_open(device, "jemalloc(pending=0)/pinned", &mr));
+    must_answer(WEIR_INVALID_ARGUMENT, weir_resource_open(device, "jemalloc", &mr));
+    must_answer(WEIR_NOT_SUPPORTED,
+                weir_resource_open(device, "jemalloc/device", &mr));
+    close_emulated(device);
+}
+
 static void memory_is_the_hosts_and_aligned(void **state)
 {
     (void)state;
@@ -461,6 +482,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_keep_their_malloc),
+        cmocka_unit_test(text_can_name_it),
         cmocka_unit_test(memory_is_the_hosts_and_aligned),
         cmocka_unit_test(many_blocks_take_few_extents),
         cmocka_unit_test(nothing_is_reused_before_its_point),

@@ -10,7 +10,9 @@
  * program's malloc stays what it was, also if that is another jemalloc. (It reads
  * MALLOC_CONF as any does.) But its thread-local memory is of the kind that must be
  * there when a program starts: link with it; dlopen fails ("cannot allocate memory in
- * static TLS block"). */
+ * static TLS block"). Once it is loaded weir_resource_open knows it
+ * ("jemalloc/pinned", "jemalloc(pending=16MiB)/managed"): link with -Wl,--no-as-needed
+ * if nothing else of it is called. */
 #ifndef WEIR_JEMALLOC_H
 #define WEIR_JEMALLOC_H
 

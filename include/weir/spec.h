@@ -1,14 +1,16 @@
 /* weir/spec.h - what weir_resource_open understands: the resources that text can name,
- * and their options, for programs that print them or offer a choice.
+ * and their options, for programs that print them or offer a choice; and how others are
+ * added.
  *
- * All strings here belong to the library and live as long as it. */
+ * All strings that are told belong to the library and live as long as it. */
 #ifndef WEIR_SPEC_H
 #define WEIR_SPEC_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-#include "weir/status.h"
+#include "weir/resource.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -52,6 +54,57 @@ typedef struct weir_spec_option {
  * so many. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_spec_option_get(size_t kind, size_t option, weir_spec_option *out);
+
+/* ---- resources of others ---- */
+
+/* The type of an option of an added resource, and of the field that it sets. */
+typedef enum weir_spec_type {
+    WEIR_SPEC_SIZE = 0,    /* bytes, with a unit: a size_t */
+    WEIR_SPEC_INTEGER = 1, /* an int64_t */
+    WEIR_SPEC_BOOLEAN = 2, /* a bool */
+    WEIR_SPEC_TEXT = 3,    /* a const char *, which lives as long as `make` runs */
+    WEIR_SPEC_CHAIN = 4    /* the same, and weir_resource_open can read it */
+} weir_spec_type;
+
+typedef struct weir_spec_field {
+    const char *name;
+    const char *doc;
+    weir_spec_type type;
+    size_t offset;            /* of the field, in the options */
+    const char *default_text; /* a value that sets what is in force without it; null: it
+                                 must be given */
+    int64_t least;            /* of a size or an integer */
+} weir_spec_field;
+
+/* The most that can be added to a process. */
+#define WEIR_SPEC_ADDED_MAX 16
+
+/* A resource that weir_resource_open can make from now on: of a library, or a program,
+ * that brings one of its own (weir/resource_ops.h). */
+typedef struct weir_spec_addition {
+    size_t struct_size;
+    const char *name;         /* small letters, digits and _ */
+    const char *purpose;
+    bool is_leaf;
+    const void *blank;        /* the options before any is set; null: there are none */
+    size_t blank_bytes;       /* 256 at most */
+    const weir_spec_field *fields;
+    size_t field_count;       /* 16 at most */
+    /* Makes it of the options. A leaf is given a null `upstream`; what draws from it
+     * keeps it alive. What it answers goes to the caller of weir_resource_open. */
+    weir_status (*make)(weir_device *device, weir_resource *upstream,
+                        const void *options, weir_resource **out);
+} weir_spec_addition;
+
+/* Adds it, for as long as the process lives, and so long all that `addition` points to
+ * must stay, but not itself. At any time, by any thread: a library does so as it is
+ * loaded.
+ *
+ *   INVALID_ARGUMENT     something is missing, contradicts itself or has no meaning, or
+ *                        there is a resource of that name
+ *   OUT_OF_HOST_MEMORY   WEIR_SPEC_ADDED_MAX have been added */
+WEIR_API WEIR_NODISCARD weir_status
+weir_spec_add(const weir_spec_addition *addition);
 
 #ifdef __cplusplus
 }
