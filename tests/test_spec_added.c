@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "spec.h"
 #include "support.h"
 #include "support_work.h"
 #include "weir/leaves.h"
@@ -136,6 +137,8 @@ static void it_is_told_like_any_other(void **state)
     assert_string_equal(option.type, "integer");
     assert_string_equal(option.default_text, "-3");
     must_answer(WEIR_NOT_FOUND, weir_spec_option_get(number, 5, &option));
+    const weir__spec_table other = { NULL, 0 }; /* which is not the library's */
+    must(weir__spec_kind_at(&other, 0) == NULL);
 }
 
 static void what_is_wrong_is_refused(void **state)
