@@ -289,15 +289,23 @@ static inline void weir__pool_tell_lost(weir__pool *pool)
 
 /* ---- pool_place.c ---- */
 
-/* Whether it matters where the pool's memory is cut: several streams have some free,
- * and twice as much as one of them may have whole. To look at all of it for each miss
+/* Whether several streams have some of what is free. */
+static inline bool weir__pool_is_shared(const weir__pool *pool)
+{
+    const weir__heap *heap = &pool->heap;
+    return heap->owning_count > 1 &&
+           (heap->owning_count > 2 || heap->owners[WEIR__OWNER_DONE]->free_blocks == 0);
+}
+
+/* Whether it matters where the pool's memory is cut: it is shared, and twice as much is
+ * free as may be whole. To look at all of it for each miss
  * would not pay in a pool that is not much more than that. */
 static inline bool weir__pool_is_wary(const weir__pool *pool)
 {
     const weir__heap *heap = &pool->heap;
     return heap->owning_count > 1 &&
            (heap->bytes - heap->taken_bytes) / 2 > pool->cut_bytes &&
-           (heap->owning_count > 2 || heap->owners[WEIR__OWNER_DONE]->free_blocks == 0);
+           weir__pool_is_shared(pool);
 }
 
 /* In a pool that is wary: whether a block (0: none) lies in so much free memory, of
@@ -413,6 +421,10 @@ size_t weir__pool_piece_bytes(const weir__request *request);
  * waiting for them: not in a pool that is wary. With the lock miss, without the pool's
  * lock. */
 bool weir__pool_grows_first(const weir__request *request);
+
+/* Whether so little is free, what threads keep included, that the pool grows before it
+ * takes that from them. With the lock miss, and all gates closed. */
+bool weir__pool_leaves_caches(const weir__request *request);
 
 /* Notes whether there is room to grow, after held_bytes changed or growth was refused;
  * with the lock miss as well. */

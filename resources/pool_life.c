@@ -13,7 +13,7 @@
 #include "pool_seats.h"
 #include "resource_internal.h"
 
-#define POOL_CACHE_BYTES ((size_t)32 << 20)
+#define POOL_CACHE_BYTES ((size_t)64 << 20)
 /* Larger requests go the slow way, and what comes back of them. */
 #define POOL_GATE_BYTES  ((size_t)1 << 36)
 

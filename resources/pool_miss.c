@@ -494,6 +494,11 @@ static uint32_t look_behind_gates(weir__request *request)
     weir__pool *self = request->pool;
     uint32_t block = 0;
     weir__pool_seats_close(self);
+    if (!request->is_thorough && weir__pool_leaves_caches(request)) {
+        request->has_skipped = true;
+        weir__pool_seats_open(self);
+        return 0;
+    }
     request->is_placed = false;
     if (weir__pool_empty_caches(self) || request->is_thorough || !has_seen_all(self)) {
         block = look_around(request);
@@ -504,13 +509,14 @@ static uint32_t look_behind_gates(weir__request *request)
     return block;
 }
 
-/* The pool grows: if it has much room, and enough, that is in pieces. */
+/* The pool grows: if it has much room, and enough, that is in pieces, of several
+ * streams. */
 static void note_frayed(const weir__request *request)
 {
     weir__pool *self = request->pool;
     weir__mutex_lock(&self->lock);
     size_t room = self->heap.bytes - self->heap.taken_bytes;
-    if (room >= request->bytes && room > self->cut_bytes)
+    if (room >= request->bytes && room > self->cut_bytes && weir__pool_is_shared(self))
         self->is_frayed = true;
     weir__mutex_unlock(&self->lock);
 }

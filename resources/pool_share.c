@@ -15,7 +15,9 @@
  * what lies side by side of several.
  *
  * What threads keep is in the way of what could be whole: once the pool had to grow
- * though it had room enough, in pieces, they keep less. */
+ * though it had room enough, in pieces of several streams, they keep less. But a pool
+ * that took everything back from them before it grew would have next to nothing free,
+ * and threads nothing to keep: as long as that is the case it grows first. */
 #include "internal.h"
 #include "pool_internal.h"
 #include "pool_seats.h"
@@ -224,6 +226,19 @@ bool weir__pool_grows_first(const weir__request *request)
     size_t idle = weir__pool_is_wary(self) ? 0 : idle_bytes_locked(request);
     weir__mutex_unlock(&self->lock);
     return idle > 0 && idle < slack_bytes(self);
+}
+
+/* What grows in place does so in order that little is free. */
+bool weir__pool_leaves_caches(const weir__request *request)
+{
+    weir__pool *self = request->pool;
+    size_t blocks, bytes;
+    weir__mutex_lock(&self->lock);
+    weir__pool_cached_locked(self, &blocks, &bytes);
+    bytes += self->heap.bytes - self->heap.taken_bytes;
+    weir__mutex_unlock(&self->lock);
+    size_t slack = slack_bytes(self);
+    return !self->up.can_extend && slack > 0 && bytes < slack + self->cache_bytes;
 }
 
 /* ---- where the pool cannot grow ---- */
