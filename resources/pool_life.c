@@ -13,7 +13,9 @@
 #include "pool_seats.h"
 #include "resource_internal.h"
 
-#define POOL_CACHE_BYTES ((size_t)64 << 20)
+/* By default. What grows in place does so in order that little is free. */
+#define POOL_CACHE_BYTES          ((size_t)64 << 20)
+#define POOL_CACHE_BYTES_IN_PLACE ((size_t)32 << 20)
 /* Larger requests go the slow way, and what comes back of them. */
 #define POOL_GATE_BYTES  ((size_t)1 << 36)
 
@@ -142,7 +144,9 @@ static const weir__counting pool_counting = { .close = pool_close,
                                               .allocate = weir__pool_hit,
                                               .deallocate = weir__pool_hit_back };
 
-static weir_status options_read(const weir_pool_options *from, weir_pool_options *out)
+static weir_status options_read(const weir_pool_options *from,
+                                const weir_resource_properties *up,
+                                weir_pool_options *out)
 {
     weir_status status =
         weir__read_options(from, out, sizeof *out, "the options of a pool");
@@ -152,7 +156,8 @@ static weir_status options_read(const weir_pool_options *from, weir_pool_options
     if (out->limit_bytes == 0)
         out->limit_bytes = SIZE_MAX;
     if (out->cache_bytes == 0)
-        out->cache_bytes = POOL_CACHE_BYTES;
+        out->cache_bytes =
+            up->can_extend ? POOL_CACHE_BYTES_IN_PLACE : POOL_CACHE_BYTES;
     if (out->limit_bytes < out->initial_bytes)
         return weir__fail(WEIR_INVALID_ARGUMENT,
                           "the limit of a pool is %zu bytes, below its initial size of "
@@ -182,11 +187,10 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
     if (upstream == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the upstream of a pool is null");
     weir_pool_options in_force;
-    status = options_read(options, &in_force);
-    if (status != WEIR_OK)
-        return status;
     weir_resource_properties up = { .struct_size = sizeof up };
     status = weir_resource_get_properties(upstream, &up);
+    if (status == WEIR_OK)
+        status = options_read(options, &up, &in_force);
     if (status != WEIR_OK)
         return status;
 

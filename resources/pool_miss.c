@@ -510,13 +510,14 @@ static uint32_t look_behind_gates(weir__request *request)
 }
 
 /* The pool grows: if it has much room, and enough, that is in pieces, of several
- * streams. */
+ * streams; or if it grows in place, so that little is free. */
 static void note_frayed(const weir__request *request)
 {
     weir__pool *self = request->pool;
     weir__mutex_lock(&self->lock);
     size_t room = self->heap.bytes - self->heap.taken_bytes;
-    if (room >= request->bytes && room > self->cut_bytes && weir__pool_is_shared(self))
+    if (room >= request->bytes && room > self->cut_bytes &&
+        (self->up.can_extend || weir__pool_is_shared(self)))
         self->is_frayed = true;
     weir__mutex_unlock(&self->lock);
 }

@@ -17,7 +17,8 @@
  * What threads keep is in the way of what could be whole: once the pool had to grow
  * though it had room enough, in pieces of several streams, they keep less. But a pool
  * that took everything back from them before it grew would have next to nothing free,
- * and threads nothing to keep: as long as that is the case it grows first. */
+ * and threads nothing to keep: as long as that is the case it grows first. Not so what
+ * grows in place, for the sake of having little free. */
 #include "internal.h"
 #include "pool_internal.h"
 #include "pool_seats.h"
@@ -228,7 +229,6 @@ bool weir__pool_grows_first(const weir__request *request)
     return idle > 0 && idle < slack_bytes(self);
 }
 
-/* What grows in place does so in order that little is free. */
 bool weir__pool_leaves_caches(const weir__request *request)
 {
     weir__pool *self = request->pool;

@@ -249,6 +249,23 @@ static void pages_are_made_of_what_threads_keep(void **state)
     end(&it);
 }
 
+/* A pool that grows in place takes back from threads what they keep rather. */
+static void what_threads_keep_is_used_before_it_grows(void **state)
+{
+    (void)state;
+    scene it = begin("pool(slack=8MiB, cache=8MiB)/growable(chunk=2MiB)", 256 * MIB);
+    for (int turn = 0; turn < 2; turn++) { /* has its bin from the second on */
+        void *x = take(it.mr, it.a, MIB / 8), *y = take(it.mr, it.a, MIB / 8);
+        void *rest = take(it.mr, it.a, PAGE - MIB / 4);
+        give(it.mr, it.a, x, MIB / 8);
+        give(it.mr, it.a, y, MIB / 8);
+        give(it.mr, it.a, rest, PAGE - MIB / 4);
+    }
+    give(it.mr, it.a, take(it.mr, it.a, PAGE), PAGE);
+    must_equal(mapped_bytes(&it), PAGE);
+    end(&it);
+}
+
 /* What is to be kept counts what was passed on. */
 static void trim_keeps_what_it_is_told_to(void **state)
 {
@@ -350,6 +367,7 @@ int main(void)
         cmocka_unit_test(misuse_of_either_is_told),
         cmocka_unit_test(pages_are_made_of_what_lies_free),
         cmocka_unit_test(pages_are_made_of_what_threads_keep),
+        cmocka_unit_test(what_threads_keep_is_used_before_it_grows),
         cmocka_unit_test(trim_keeps_what_it_is_told_to),
         cmocka_unit_test(it_ends_with_its_last_block),
         cmocka_unit_test(pools_above_have_their_chunks_from_the_pages),

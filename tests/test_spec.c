@@ -105,7 +105,7 @@ static void options_reach_the_resource(void **state)
         must_equal(options.initial_bytes, good[i].initial);
         must_equal(options.limit_bytes, good[i].limit);
         must_equal(options.growth_bytes, good[i].growth);
-        size_t cache = good[i].cache != 0 ? good[i].cache : (size_t)32 << 20;
+        size_t cache = good[i].cache != 0 ? good[i].cache : (size_t)64 << 20;
         must_equal(options.cache_bytes, cache);
         must_equal(options.slack_bytes, good[i].slack);
     }

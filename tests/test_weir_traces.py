@@ -45,12 +45,13 @@ class Shipped(test_weir.Case):
             self.nothing_wrong(trace, "--resource", "arena/device", *MANY,
                                "--seed", str(seed))
 
-    def test_four_streams_hold_little_more_than_is_out(self):
+    def test_one_and_four_streams_hold_little_more_than_is_out(self):
         trace = os.path.join(test_weir.TOP, "bench/traces/transformer_train.csv.gz")
-        found = self.nothing_wrong(trace, "--resource", "pool/growable(chunk=2MiB)",
-                                   "--streams", "4", "--spread", "random",
-                                   "--repeat", "1")
-        self.assertLessEqual(found["results"][0]["held_over_live"], 1.12)
+        for streams, most in (("1", 1.06), ("4", 1.12)):
+            found = self.nothing_wrong(trace, "--resource", "pool/growable(chunk=2MiB)",
+                                       "--streams", streams, "--spread", "random",
+                                       "--repeat", "1")
+            self.assertLessEqual(found["results"][0]["held_over_live"], most)
 
 
 @unittest.skipUnless(os.path.isdir(TRACES), "no ../shared/traces here")

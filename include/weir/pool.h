@@ -48,8 +48,9 @@
  * is free comes to more than its slack and what a thread may keep of a stream, or if it
  * has no slack, or grows in place; by trim, when a stream is retired or captured, when
  * the thread ends, and by weir_thread_flush; also from threads that sleep. Once a pool
- * had to grow though much was free, in pieces of several streams (more than 32 MiB, and
- * a 128th of what it holds), a thread keeps less of each stream: a 1024th of what the pool holds, or 1 MiB. Another stream that
+ * had to grow though much was free, in pieces (more than 32 MiB, and a 128th of what it
+ * holds) of several streams, or of whichever where it grows in place, a thread keeps
+ * less of each stream: a 1024th of what the pool holds, or 1 MiB. Another stream that
  * gets such memory waits for what was put on the first until it left the thread, which
  * may be more than was there when it was freed; or for all that was put there so far,
  * if no stream has wanted more than its own for a while. On an `eager` device nothing
@@ -77,7 +78,8 @@ typedef struct weir_pool_options {
                              to 256 MiB */
     size_t cache_bytes;   /* most that each thread keeps of what it freed on each
                              stream, and the pool of what threads hand to each other;
-                             default 64 MiB; WEIR_POOL_NO_CACHE: none */
+                             default 64 MiB, or 32 where the pool grows in
+                             place; WEIR_POOL_NO_CACHE: none */
     size_t slack_bytes;   /* what may lie free on other streams while the pool grows
                              for one; default 32 MiB, or a 32nd of what the pool
                              holds if that is more; WEIR_POOL_NO_SLACK: none. With a
