@@ -303,9 +303,8 @@ static inline bool weir__pool_is_shared(const weir__pool *pool)
 static inline bool weir__pool_is_wary(const weir__pool *pool)
 {
     const weir__heap *heap = &pool->heap;
-    return heap->owning_count > 1 &&
-           (heap->bytes - heap->taken_bytes) / 2 > pool->cut_bytes &&
-           weir__pool_is_shared(pool);
+    return weir__pool_is_shared(pool) &&
+           (heap->bytes - heap->taken_bytes) / 2 > pool->cut_bytes;
 }
 
 /* In a pool that is wary: whether a block (0: none) lies in so much free memory, of

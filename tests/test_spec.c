@@ -98,6 +98,7 @@ static void options_reach_the_resource(void **state)
         { "pool(slack=none)/device", 0, SIZE_MAX, 0, 0, WEIR_POOL_NO_SLACK },
         { "pool(slack=auto)/device", 0, SIZE_MAX, 0, 0, 0 },
         { "pool(slack=1MiB)/device", 0, SIZE_MAX, 0, 0, 1 << 20 },
+        { "pool/growable", 0, SIZE_MAX, 0, 32 << 20, 0 },
         { "pool(limit=16777215.9999999999999TiB)/device", 0, SIZE_MAX, 0, 0, 0 },
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
