@@ -253,14 +253,15 @@ static void pages_are_made_of_what_threads_keep(void **state)
 static void what_threads_keep_is_used_before_it_grows(void **state)
 {
     (void)state;
+    enum { KEPT = 1024 };
     scene it = begin("pool(slack=8MiB, cache=8MiB)/growable(chunk=2MiB)", 256 * MIB);
     for (int turn = 0; turn < 2; turn++) { /* has its bin from the second on */
-        void *x = take(it.mr, it.a, MIB / 8), *y = take(it.mr, it.a, MIB / 8);
-        void *rest = take(it.mr, it.a, PAGE - MIB / 4);
-        give(it.mr, it.a, x, MIB / 8);
-        give(it.mr, it.a, y, MIB / 8);
-        give(it.mr, it.a, rest, PAGE - MIB / 4);
+        void *x = take(it.mr, it.a, KEPT), *rest = take(it.mr, it.a, PAGE - KEPT);
+        give(it.mr, it.a, x, KEPT);
+        give(it.mr, it.a, rest, PAGE - KEPT);
     }
+    weir_resource_statistics now = statistics_of(it.mr);
+    must(now.free_blocks == 2 && now.free_bytes == PAGE); /* of which one is kept */
     give(it.mr, it.a, take(it.mr, it.a, PAGE), PAGE);
     must_equal(mapped_bytes(&it), PAGE);
     end(&it);

@@ -212,7 +212,7 @@ static void a_small_pool_grows_first(void **state)
         { MOST / 2, MOST, 1, true },
         { MOST / 2, MOST, 2, false },
         { MOST + SMALL, MOST, 2, true },
-        { WEIR_POOL_NO_SLACK, MOST, 1, false },
+        { WEIR_POOL_NO_SLACK, 2 * MOST, 1, false },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, MIB);

@@ -94,7 +94,7 @@ static void options_reach_the_resource(void **state)
         { "pool(0.0GiB,limit=1)/device", 0, 1, 0, 0, 0 },
         { "pool(none,limit=unlimited,growth=auto)/device", 0, SIZE_MAX, 0, 0, 0 },
         { "pool(cache=none)/device", 0, SIZE_MAX, 0, WEIR_POOL_NO_CACHE, 0 },
-        { "pool(cache=64MiB)/device", 0, SIZE_MAX, 0, (size_t)64 << 20, 0 },
+        { "pool(cache=48MiB)/device", 0, SIZE_MAX, 0, (size_t)48 << 20, 0 },
         { "pool(slack=none)/device", 0, SIZE_MAX, 0, 0, WEIR_POOL_NO_SLACK },
         { "pool(slack=auto)/device", 0, SIZE_MAX, 0, 0, 0 },
         { "pool(slack=1MiB)/device", 0, SIZE_MAX, 0, 0, 1 << 20 },
