@@ -254,7 +254,7 @@ static void what_threads_keep_is_used_before_it_grows(void **state)
 {
     (void)state;
     enum { KEPT = 1024 };
-    scene it = begin("pool(slack=8MiB, cache=8MiB)/growable(chunk=2MiB)", 256 * MIB);
+    scene it = begin("pool(slack=1MiB, cache=8MiB)/growable(chunk=2MiB)", 256 * MIB);
     for (int turn = 0; turn < 2; turn++) { /* has its bin from the second on */
         void *x = take(it.mr, it.a, KEPT), *rest = take(it.mr, it.a, PAGE - KEPT);
         give(it.mr, it.a, x, KEPT);
