@@ -30,6 +30,7 @@
 #define POOL_FEW_BLOCKS  16u
 #define POOL_SHORT_CACHES 1u
 #define POOL_FRAYED_LEAST ((size_t)4 << WEIR__HEAP_GRAIN_BITS)
+#define POOL_WARY_CACHES  ((size_t)16 << WEIR__HEAP_GRAIN_BITS)
 #else
 #define POOL_SLACK_LEAST ((size_t)32 << 20)
 #define POOL_SLACK_SHARE ((size_t)32)
@@ -37,6 +38,7 @@
 #define POOL_FEW_BLOCKS  64u
 #define POOL_SHORT_CACHES 1024u
 #define POOL_FRAYED_LEAST ((size_t)1 << 20)
+#define POOL_WARY_CACHES  ((size_t)32 << 20)
 #endif
 /* Little is left: so large a part of what is held. A block fits badly that is larger by
  * more than such a part of the request. */
@@ -285,6 +287,17 @@ uint32_t weir__pool_spare_grains(const weir__pool *self)
                : 0;
 }
 
+/* Once the pool is wary, until one stream has all that is free: what threads keep
+ * makes holes in what others leave. */
+static bool is_crowded(weir__pool *self)
+{
+    weir__mutex_lock(&self->lock);
+    bool is = self->cache_bytes < self->options.cache_bytes ? weir__pool_is_shared(self)
+                                                            : weir__pool_is_wary(self);
+    weir__mutex_unlock(&self->lock);
+    return is;
+}
+
 void weir__pool_fit_caches(weir__pool *self)
 {
     size_t bytes = self->options.cache_bytes;
@@ -296,13 +309,15 @@ void weir__pool_fit_caches(weir__pool *self)
     else if (self->is_frayed)
         bytes = least(bytes, most(POOL_FRAYED_LEAST,
                                   self->held_bytes / POOL_SHORT_CACHES));
+    else if (is_crowded(self))
+        bytes = least(bytes, POOL_WARY_CACHES);
     if (bytes == self->cache_bytes)
         return;
-    bool is_less = bytes < self->cache_bytes;
+    bool takes_back = bytes < self->cache_bytes && (self->is_short || self->is_frayed);
     weir__pool_seats_close(self); /* nobody looks at it outside of his gate */
     self->cache_bytes = bytes;
     weir__pool_seats_open(self);
-    if (is_less)
+    if (takes_back) /* else it goes as more comes back */
         weir__pool_flush_caches(self);
 }
 
