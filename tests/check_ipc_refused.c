@@ -382,6 +382,7 @@ static void open_in_vain(ipc_stage *it, remote *other, const weir_ticket *ticket
     must(kill(other->process.pid, SIGCONT) == 0);
     must_ok(open_here(it, ticket, &column)); /* it has come to this, and so to that */
     must_ok(weir_ipc_close(&column, it->at.b));
+    must_ok(weir_device_sync(it->at.device)); /* whose work waits for the other's */
     remote_settle(other);
 }
 
