@@ -410,6 +410,40 @@ static void small_blocks_keep_to_the_bound(void **state)
     close_scene(&it);
 }
 
+/* While much is free of several streams, and once a pool grew for want of a whole
+ * piece; but what one stream has in pieces is in nobody's way. */
+static void threads_keep_less_of_what_several_streams_have(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 32 };
+    const size_t part = 32 << 10;
+    for (int streams = 1; streams <= 2; streams++) {
+        pool_scene it = open_cached(0, 4 * MIB);
+        const weir__pool *pool = it.pool->self;
+        void *ptrs[BLOCKS];
+        for (int i = 0; i < BLOCKS; i++)
+            ptrs[i] = take_on(&it, i % streams, part);
+        for (int i = 0; i < BLOCKS; i++) {
+            if (i % 4 < 2)
+                give_on(&it, i % streams, ptrs[i], part);
+        }
+        must_equal(pool->cache_bytes, 4 * MIB);
+        void *both = take_on(&it, 0, part + part / 2);
+        must_equal(pool->held_bytes, MIB);
+        must_equal(pool->cache_bytes, streams == 1 ? 4 * MIB : 16 * SMALL);
+        void *whole = take_on(&it, 0, 4 * part); /* no such piece is free */
+        must_equal(pool->held_bytes, 2 * MIB);
+        must_equal(pool->cache_bytes, streams == 1 ? 4 * MIB : 2 * MIB);
+        give_on(&it, 0, both, part + part / 2);
+        give_on(&it, 0, whole, 4 * part);
+        for (int i = 0; i < BLOCKS; i++) {
+            if (i % 4 >= 2)
+                give_on(&it, i % streams, ptrs[i], part);
+        }
+        close_scene(&it);
+    }
+}
+
 /* ---- no host memory ---- */
 
 /* Fails the `nth` allocation of a first call, on a device without a ledger, which would
@@ -474,6 +508,7 @@ int main(void)
         cmocka_unit_test(large_blocks_coalesce_at_once),
         cmocka_unit_test(large_blocks_drive_nothing_out),
         cmocka_unit_test(small_blocks_keep_to_the_bound),
+        cmocka_unit_test(threads_keep_less_of_what_several_streams_have),
         cmocka_unit_test(seats_do_without_host_memory),
     };
     return cmocka_run_group_tests_name("what a pool keeps", tests, NULL, NULL);
