@@ -43,19 +43,21 @@
  * legacy stream) it keeps at first, and hands out again for the same size on the same
  * stream without a lock: blocks of up to 2 MiB while there is room, for which larger
  * ones make way.
+ *
  * A thread that only frees gets what it needs for that from one that allocates. All
- * that threads keep is taken back before the pool refuses; before it grows, if all that
- * is free comes to more than its slack and what a thread may keep of a stream, or if it
- * has no slack, or grows in place; by trim, when a stream is retired or captured, when
- * the thread ends, and by weir_thread_flush; also from threads that sleep. Once a pool
- * had to grow though much was free, in pieces (more than 32 MiB, and a 128th of what it
- * holds) of several streams, or of whichever where it grows in place, a thread keeps
- * less of each stream: a 1024th of what the pool holds, or 1 MiB; and while several
- * streams have more than twice as much free as may be one stretch, 32 MiB at most,
- * until one has it all. Another stream that gets such memory waits for what was put on the
- * first until it left the thread, which may be more than was there when it was freed;
- * or for all that was put there so far, if no stream has wanted more than its own for a
- * while. On an `eager` device nothing is kept. */
+ * that threads keep is taken back before the pool refuses; before it grows, if all
+ * that is free comes to more than its slack and what a thread may keep of a stream,
+ * or if it has no slack, or grows in place; by trim, when a stream is retired or
+ * captured, when the thread ends, and by weir_thread_flush; also from threads that
+ * sleep. Once a pool had to grow though much was free, in pieces (more than 32 MiB,
+ * and a 128th of what it holds) of several streams, or of whichever where it grows in
+ * place, a thread keeps less of each stream: a 1024th of what the pool holds, or 1
+ * MiB; and while several streams have more than twice as much free as may be one
+ * stretch, 32 MiB at most, until one has it all. Another stream that gets such memory
+ * waits for what was put on the first until it left the thread, which may be more
+ * than was there when it was freed; or for all that was put there so far, if no
+ * stream has wanted more than its own for a while. On an `eager` device nothing is
+ * kept. */
 #ifndef WEIR_POOL_H
 #define WEIR_POOL_H
 
