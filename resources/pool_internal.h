@@ -54,6 +54,7 @@ typedef struct weir__pool {
     weir__mutex lock;
     size_t held_bytes;           /* in chunks; changes with both locks held */
     size_t passed_bytes, passed_blocks; /* that are out, and upstream's */
+    uint64_t ways_made;          /* for these: how often it gave something upstream */
     bool has_dropped;            /* marks that a thread knew to be done: the ledger has
                                     what it knew, for all who take memory here */
     size_t tidy_at;              /* so many owners of free memory are worth a look */
@@ -298,8 +299,8 @@ static inline bool weir__pool_is_shared(const weir__pool *pool)
 }
 
 /* Whether it matters where the pool's memory is cut: it is shared, and twice as much is
- * free as may be whole. To look at all of it for each miss
- * would not pay in a pool that is not much more than that. */
+ * free as may be whole. To look at all of it for each miss would not pay in a pool that
+ * is not much more than that. */
 static inline bool weir__pool_is_wary(const weir__pool *pool)
 {
     const weir__heap *heap = &pool->heap;

@@ -33,23 +33,36 @@ static bool count_back(weir__pool *self, size_t bytes)
     return is_over;
 }
 
-/* Gives upstream what lies free here; it waits for what is not done. False: nothing
- * does. */
-static bool make_way(weir__pool *self)
+static uint64_t count_ways(weir__pool *self)
+{
+    weir__mutex_lock(&self->lock);
+    uint64_t count = self->ways_made;
+    weir__mutex_unlock(&self->lock);
+    return count;
+}
+
+/* Gives upstream what lies free here; it waits for what is not done. */
+static void make_way(weir__pool *self)
 {
     weir__mutex_lock(&self->miss);
     weir__pool_flush_caches(self);
     size_t bytes = weir__pool_give_idle(self);
     weir__mutex_unlock(&self->miss);
-    return bytes > 0;
+    weir__mutex_lock(&self->lock);
+    self->ways_made += bytes > 0;
+    weir__mutex_unlock(&self->lock);
 }
 
 weir_status weir__pool_pass(weir__pool *self, weir_stream stream, size_t bytes,
                             size_t alignment, void **out)
 {
+    const uint64_t ways = count_ways(self);
     weir_status status = weir_allocate(self->upstream, stream, bytes, alignment, out);
-    if (status == WEIR_OUT_OF_MEMORY && make_way(self))
-        status = weir_allocate(self->upstream, stream, bytes, alignment, out);
+    if (status == WEIR_OUT_OF_MEMORY) {
+        make_way(self);
+        if (count_ways(self) != ways) /* another thread's may do, too */
+            status = weir_allocate(self->upstream, stream, bytes, alignment, out);
+    }
     if (status != WEIR_OK) {
         weir__mutex_lock(&self->lock);
         self->counts.failures++;

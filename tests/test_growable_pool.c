@@ -19,12 +19,13 @@ typedef struct scene {
     size_t before; /* bytes of the device that were free */
 } scene;
 
-static scene begin(const char *spec, size_t memory_bytes)
+static scene begin_with(const char *spec, size_t memory_bytes, uint64_t seed)
 {
     weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
     weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
     emulated.scheduler = WEIR_EMULATED_STEPPED;
     emulated.memory_bytes = memory_bytes;
+    emulated.seed = seed;
     options.emulated = &emulated;
     scene it = { .device = open_with("emulated:0", &options) };
     it.before = device_free_bytes(it.device);
@@ -32,6 +33,11 @@ static scene begin(const char *spec, size_t memory_bytes)
     it.b = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
     must_ok(weir_resource_open(it.device, spec, &it.mr));
     return it;
+}
+
+static scene begin(const char *spec, size_t memory_bytes)
+{
+    return begin_with(spec, memory_bytes, 0);
 }
 
 static void end(scene *it)
@@ -249,6 +255,34 @@ static void pages_are_made_of_what_threads_keep(void **state)
     end(&it);
 }
 
+typedef struct taker {
+    weir_resource *mr;
+    weir_stream stream;
+} taker;
+
+static void take_three_pages(void *argument)
+{
+    const taker *it = argument;
+    void *pages = take_pages(it->mr, it->stream, 3 * PAGE);
+    give_pages(it->mr, it->stream, pages, 3 * PAGE);
+}
+
+/* Of two that both find no room, one has given all there was upstream: for both. */
+static void two_use_the_way_that_one_has_made(void **state)
+{
+    (void)state;
+    const uint64_t seeds = support_bound("seeds of two in need", 60, 600);
+    for (uint64_t seed = 0; seed < seeds; seed++) {
+        scene it = begin_with("growable(chunk=2MiB)", 12 * MIB, support_seed(seed));
+        taker takers[2] = { { it.mr, it.a }, { it.mr, it.b } };
+        void *const arguments[2] = { &takers[0], &takers[1] };
+        give(it.mr, it.a, take(it.mr, it.a, 6 * PAGE), 6 * PAGE);
+        must_equal(mapped_bytes(&it), 6 * PAGE);
+        must_ok(weir_emulated_run_threads(it.device, 2, take_three_pages, arguments));
+        end(&it);
+    }
+}
+
 /* A pool that grows in place takes back from threads what they keep rather. */
 static void what_threads_keep_is_used_before_it_grows(void **state)
 {
@@ -368,6 +402,7 @@ int main(void)
         cmocka_unit_test(misuse_of_either_is_told),
         cmocka_unit_test(pages_are_made_of_what_lies_free),
         cmocka_unit_test(pages_are_made_of_what_threads_keep),
+        cmocka_unit_test(two_use_the_way_that_one_has_made),
         cmocka_unit_test(what_threads_keep_is_used_before_it_grows),
         cmocka_unit_test(trim_keeps_what_it_is_told_to),
         cmocka_unit_test(it_ends_with_its_last_block),
