@@ -271,7 +271,7 @@ static void take_three_pages(void *argument)
 static void two_use_the_way_that_one_has_made(void **state)
 {
     (void)state;
-    const uint64_t seeds = support_bound("seeds of two in need", 60, 600);
+    const uint64_t seeds = support_bound("seeds of two in need", 600, 6000);
     for (uint64_t seed = 0; seed < seeds; seed++) {
         scene it = begin_with("growable(chunk=2MiB)", 12 * MIB, support_seed(seed));
         taker takers[2] = { { it.mr, it.a }, { it.mr, it.b } };
