@@ -47,10 +47,10 @@ static void make_way(weir__pool *self)
     weir__mutex_lock(&self->miss);
     weir__pool_flush_caches(self);
     size_t bytes = weir__pool_give_idle(self);
-    weir__mutex_unlock(&self->miss);
     weir__mutex_lock(&self->lock);
-    self->ways_made += bytes > 0;
+    self->ways_made += bytes > 0; /* before anybody can look in vain */
     weir__mutex_unlock(&self->lock);
+    weir__mutex_unlock(&self->miss);
 }
 
 weir_status weir__pool_pass(weir__pool *self, weir_stream stream, size_t bytes,
