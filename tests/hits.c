@@ -17,7 +17,7 @@ static void must_do(weir_status status, const char *words)
         hits_stop(words);
 }
 
-hits_scene hits_open(void)
+hits_scene hits_open_with(const weir_pool_options *pool_options)
 {
     weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
     emulated.memory_bytes = (size_t)1 << 30;
@@ -32,9 +32,14 @@ hits_scene hits_open(void)
                 "no stream");
     weir_resource *leaf;
     must_do(weir_device_resource_create(it.device, &leaf), "no leaf");
-    must_do(weir_pool_create(leaf, NULL, &it.pool), "no pool");
+    must_do(weir_pool_create(leaf, pool_options, &it.pool), "no pool");
     weir_resource_unref(leaf);
     return it;
+}
+
+hits_scene hits_open(void)
+{
+    return hits_open_with(NULL);
 }
 
 void hits_close(hits_scene *it)

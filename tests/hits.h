@@ -19,6 +19,7 @@ typedef struct hits_scene {
 
 /* All of these stop the process with a sentence where anything fails. */
 hits_scene hits_open(void);
+hits_scene hits_open_with(const weir_pool_options *pool_options);
 void hits_close(hits_scene *it);
 
 /* `rounds` times, on each of the first `streams` streams in turn: allocates `depth`

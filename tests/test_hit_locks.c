@@ -179,7 +179,9 @@ static void turn_over_between_streams(const hits_scene *it, size_t pairs)
 static void frees_on_another_stream_lock_seldom(void **state)
 {
     (void)state;
-    hits_scene it = hits_open();
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.cache_bytes = PAIRS / 4 * BYTES; /* so much goes round before it is a lot */
+    hits_scene it = hits_open_with(&options);
     turn_over_between_streams(&it, PAIRS);
     uint64_t before = locks;
     weir_device_calls calls = calls_of(&it);
