@@ -66,6 +66,8 @@ typedef struct weir__pool {
     bool is_short;               /* there is no room to grow, or upstream refused to
                                     and nothing went back since; both locks */
     bool is_frayed;              /* it grew though it had room, in pieces; `miss` */
+    bool is_crowded;             /* what threads kept was taken from them, with much
+                                    free, of several streams; `miss` */
     size_t cut_bytes;            /* what lies free in one piece of no more than this is
                                     cut as it comes; changes with both locks held */
     uint64_t place_at;           /* in `releases`: a look at all runs is worth while */
@@ -425,6 +427,9 @@ bool weir__pool_grows_first(const weir__request *request);
 /* Whether so little is free, what threads keep included, that the pool grows before it
  * takes that from them. With the lock miss, and all gates closed. */
 bool weir__pool_leaves_caches(const weir__request *request);
+
+/* What threads kept was taken from them. With the lock miss, without the pool's lock. */
+void weir__pool_note_crowd(weir__pool *pool);
 
 /* Notes whether there is room to grow, after held_bytes changed or growth was refused;
  * with the lock miss as well. */

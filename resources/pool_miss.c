@@ -500,7 +500,9 @@ static uint32_t look_behind_gates(weir__request *request)
         return 0;
     }
     request->is_placed = false;
-    if (weir__pool_empty_caches(self) || request->is_thorough || !has_seen_all(self)) {
+    bool has_more = weir__pool_empty_caches(self);
+    weir__pool_note_crowd(self);
+    if (has_more || request->is_thorough || !has_seen_all(self)) {
         block = look_around(request);
         if (block == 0)
             block = look_at_others(request);

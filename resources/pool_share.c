@@ -287,15 +287,21 @@ uint32_t weir__pool_spare_grains(const weir__pool *self)
                : 0;
 }
 
-/* Once the pool is wary, until one stream has all that is free: what threads keep
- * makes holes in what others leave. */
+void weir__pool_note_crowd(weir__pool *self)
+{
+    weir__mutex_lock(&self->lock);
+    self->is_crowded = self->is_crowded || weir__pool_is_wary(self);
+    weir__mutex_unlock(&self->lock);
+}
+
+/* Until one stream has all that is free: what threads keep makes holes in what others
+ * leave. */
 static bool is_crowded(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
-    bool is = self->cache_bytes < self->options.cache_bytes ? weir__pool_is_shared(self)
-                                                            : weir__pool_is_wary(self);
+    self->is_crowded = self->is_crowded && weir__pool_is_shared(self);
     weir__mutex_unlock(&self->lock);
-    return is;
+    return self->is_crowded;
 }
 
 void weir__pool_fit_caches(weir__pool *self)

@@ -410,31 +410,38 @@ static void small_blocks_keep_to_the_bound(void **state)
     close_scene(&it);
 }
 
-/* While much is free of several streams, and once a pool grew for want of a whole
- * piece; but what one stream has in pieces is in nobody's way. */
+/* Once that was in the way though much is free of several streams, and once a pool grew
+ * for want of a whole piece; but what one stream has in pieces is in nobody's way. */
 static void threads_keep_less_of_what_several_streams_have(void **state)
 {
     (void)state;
-    enum { BLOCKS = 32 };
+    enum { BLOCKS = 30 };
     const size_t part = 32 << 10;
     for (int streams = 1; streams <= 2; streams++) {
         pool_scene it = open_cached(0, 4 * MIB);
         const weir__pool *pool = it.pool->self;
         void *ptrs[BLOCKS];
+        void *before = take_on(&it, 0, part / 2), *small = take_on(&it, 0, SMALL);
         for (int i = 0; i < BLOCKS; i++)
             ptrs[i] = take_on(&it, i % streams, part);
         for (int i = 0; i < BLOCKS; i++) {
             if (i % 4 < 2)
                 give_on(&it, i % streams, ptrs[i], part);
         }
+        give_on(&it, 0, before, part / 2);
+        void *other = take_on(&it, 0, part + part / 4);
+        must_equal(pool->held_bytes, MIB);
         must_equal(pool->cache_bytes, 4 * MIB);
-        void *both = take_on(&it, 0, part + part / 2);
+        give_on(&it, 0, small, SMALL); /* and what is free around it is not one */
+        must_equal(kept_in(it.pool), SMALL);
+        void *both = take_on(&it, 0, 2 * part + part / 2 + SMALL);
         must_equal(pool->held_bytes, MIB);
         must_equal(pool->cache_bytes, streams == 1 ? 4 * MIB : 16 * SMALL);
         void *whole = take_on(&it, 0, 4 * part); /* no such piece is free */
         must_equal(pool->held_bytes, 2 * MIB);
         must_equal(pool->cache_bytes, streams == 1 ? 4 * MIB : 2 * MIB);
-        give_on(&it, 0, both, part + part / 2);
+        give_on(&it, 0, other, part + part / 4);
+        give_on(&it, 0, both, 2 * part + part / 2 + SMALL);
         give_on(&it, 0, whole, 4 * part);
         for (int i = 0; i < BLOCKS; i++) {
             if (i % 4 >= 2)

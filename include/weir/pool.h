@@ -52,12 +52,12 @@
  * sleep. Once a pool had to grow though much was free, in pieces (more than 32 MiB,
  * and a 128th of what it holds) of several streams, or of whichever where it grows in
  * place, a thread keeps less of each stream: a 1024th of what the pool holds, or 1
- * MiB; and while several streams have more than twice as much free as may be one
- * stretch, 32 MiB at most, until one has it all. Another stream that gets such memory
- * waits for what was put on the first until it left the thread, which may be more
- * than was there when it was freed; or for all that was put there so far, if no
- * stream has wanted more than its own for a while. On an `eager` device nothing is
- * kept. */
+ * MiB. And once all that threads keep was taken back though several streams have more
+ * than twice as much free as may be one stretch, it is 32 MiB at most until one stream
+ * has all that is free. Another stream that gets such memory waits for what was put on
+ * the first until it left the thread, which may be more than was there when it was
+ * freed; or for all that was put there so far, if no stream has wanted more than its
+ * own for a while. On an `eager` device nothing is kept. */
 #ifndef WEIR_POOL_H
 #define WEIR_POOL_H
 
