@@ -410,45 +410,92 @@ static void small_blocks_keep_to_the_bound(void **state)
     close_scene(&it);
 }
 
+/* A chunk in pieces: blocks of one stream or of two in turn, of which every other two
+ * are back. Stream 0 has a small one in its cache, and what is free around that, with
+ * it, is larger than the pieces. */
+#define PART ((size_t)32 << 10)
+#define PARTS 30
+
+typedef struct pieces {
+    pool_scene it;
+    int streams;
+    void *ptrs[PARTS];
+    void *other;
+} pieces;
+
+static pieces in_pieces(int streams)
+{
+    pieces all = { .it = open_cached(0, 4 * MIB), .streams = streams };
+    pool_scene *it = &all.it;
+    void *before = take_on(it, 0, PART / 2), *small = take_on(it, 0, SMALL);
+    for (int i = 0; i < PARTS; i++)
+        all.ptrs[i] = take_on(it, i % streams, PART);
+    for (int i = 0; i < PARTS; i++) {
+        if (i % 4 < 2)
+            give_on(it, i % streams, all.ptrs[i], PART);
+    }
+    give_on(it, 0, before, PART / 2);
+    all.other = take_on(it, 0, PART + PART / 4);
+    give_on(it, 0, small, SMALL);
+    must_equal(kept_in(it->pool), SMALL);
+    return all;
+}
+
+/* Takes what is only there with what is kept. */
+static void *take_kept(pieces *all)
+{
+    const weir__pool *pool = all->it.pool->self;
+    must_equal(pool->held_bytes, MIB);
+    must_equal(pool->cache_bytes, 4 * MIB);
+    void *ptr = take_on(&all->it, 0, 2 * PART + PART / 2 + SMALL);
+    must_equal(pool->held_bytes, MIB);
+    must_equal(pool->cache_bytes, all->streams == 1 ? 4 * MIB : 16 * SMALL);
+    return ptr;
+}
+
+static void close_pieces(pieces *all, void *kept)
+{
+    give_on(&all->it, 0, all->other, PART + PART / 4);
+    give_on(&all->it, 0, kept, 2 * PART + PART / 2 + SMALL);
+    for (int i = 0; i < PARTS; i++) {
+        if (i % 4 >= 2)
+            give_on(&all->it, i % all->streams, all->ptrs[i], PART);
+    }
+    close_scene(&all->it);
+}
+
 /* Once that was in the way though much is free of several streams, and once a pool grew
  * for want of a whole piece; but what one stream has in pieces is in nobody's way. */
 static void threads_keep_less_of_what_several_streams_have(void **state)
 {
     (void)state;
-    enum { BLOCKS = 30 };
-    const size_t part = 32 << 10;
     for (int streams = 1; streams <= 2; streams++) {
-        pool_scene it = open_cached(0, 4 * MIB);
-        const weir__pool *pool = it.pool->self;
-        void *ptrs[BLOCKS];
-        void *before = take_on(&it, 0, part / 2), *small = take_on(&it, 0, SMALL);
-        for (int i = 0; i < BLOCKS; i++)
-            ptrs[i] = take_on(&it, i % streams, part);
-        for (int i = 0; i < BLOCKS; i++) {
-            if (i % 4 < 2)
-                give_on(&it, i % streams, ptrs[i], part);
-        }
-        give_on(&it, 0, before, part / 2);
-        void *other = take_on(&it, 0, part + part / 4);
-        must_equal(pool->held_bytes, MIB);
-        must_equal(pool->cache_bytes, 4 * MIB);
-        give_on(&it, 0, small, SMALL); /* and what is free around it is not one */
-        must_equal(kept_in(it.pool), SMALL);
-        void *both = take_on(&it, 0, 2 * part + part / 2 + SMALL);
-        must_equal(pool->held_bytes, MIB);
-        must_equal(pool->cache_bytes, streams == 1 ? 4 * MIB : 16 * SMALL);
-        void *whole = take_on(&it, 0, 4 * part); /* no such piece is free */
+        pieces all = in_pieces(streams);
+        const weir__pool *pool = all.it.pool->self;
+        void *kept = take_kept(&all);
+        void *whole = take_on(&all.it, 0, 4 * PART); /* no such piece is free */
         must_equal(pool->held_bytes, 2 * MIB);
         must_equal(pool->cache_bytes, streams == 1 ? 4 * MIB : 2 * MIB);
-        give_on(&it, 0, other, part + part / 4);
-        give_on(&it, 0, both, 2 * part + part / 2 + SMALL);
-        give_on(&it, 0, whole, 4 * part);
-        for (int i = 0; i < BLOCKS; i++) {
-            if (i % 4 >= 2)
-                give_on(&it, i % streams, ptrs[i], part);
-        }
-        close_scene(&it);
+        give_on(&all.it, 0, whole, 4 * PART);
+        close_pieces(&all, kept);
     }
+}
+
+static void threads_keep_as_much_again_once_one_stream_has_all(void **state)
+{
+    (void)state;
+    pieces all = in_pieces(2);
+    const weir__pool *pool = all.it.pool->self;
+    void *kept = take_kept(&all), *taken[PARTS];
+    int count = 0;
+    while (pool->heap.owning_count > 1 && count < PARTS) {
+        must_equal(pool->cache_bytes, 16 * SMALL);
+        taken[count++] = take_on(&all.it, 0, PART);
+    }
+    must_equal(pool->cache_bytes, 4 * MIB);
+    while (count > 0)
+        give_on(&all.it, 0, taken[--count], PART);
+    close_pieces(&all, kept);
 }
 
 /* ---- no host memory ---- */
@@ -516,6 +563,7 @@ int main(void)
         cmocka_unit_test(large_blocks_drive_nothing_out),
         cmocka_unit_test(small_blocks_keep_to_the_bound),
         cmocka_unit_test(threads_keep_less_of_what_several_streams_have),
+        cmocka_unit_test(threads_keep_as_much_again_once_one_stream_has_all),
         cmocka_unit_test(seats_do_without_host_memory),
     };
     return cmocka_run_group_tests_name("what a pool keeps", tests, NULL, NULL);
