@@ -488,7 +488,7 @@ static void threads_keep_as_much_again_once_one_stream_has_all(void **state)
     const weir__pool *pool = all.it.pool->self;
     void *kept = take_kept(&all), *taken[PARTS];
     int count = 0;
-    while (pool->heap.owning_count > 1 && count < PARTS) {
+    while (weir__pool_is_shared(pool) && count < PARTS) {
         must_equal(pool->cache_bytes, 16 * SMALL);
         taken[count++] = take_on(&all.it, 0, PART);
     }
