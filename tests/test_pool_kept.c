@@ -492,7 +492,9 @@ static void threads_keep_as_much_again_once_one_stream_has_all(void **state)
         must_equal(pool->cache_bytes, 16 * SMALL);
         taken[count++] = take_on(&all.it, 0, PART);
     }
+    void *whole = take_on(&all.it, 0, 4 * PART); /* a miss */
     must_equal(pool->cache_bytes, 4 * MIB);
+    give_on(&all.it, 0, whole, 4 * PART);
     while (count > 0)
         give_on(&all.it, 0, taken[--count], PART);
     close_pieces(&all, kept);
