@@ -132,8 +132,7 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
     weir__bin *bin = bin_for(self, cache, bytes, &grains);
     bool done = false;
     if (bin->grains != grains) {
-        if (grains <= WEIR__CACHED_GRAINS)
-            (void)weir__cache_claim(cache, &self->heap.view, grains);
+        (void)weir__cache_claim(cache, &self->heap.view, grains);
     } else if (weir__bin_is_ready(bin, &self->heap.view)) {
         done = take_top(self, seat, cache, bin, bytes, alignment, out);
         if (WEIR_UNLIKELY(!done))
@@ -150,9 +149,21 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
         else if (loads && bin->count != 0)
             done = take_top(self, seat, cache, bin, bytes, alignment, out);
     }
-    if (WEIR_UNLIKELY(self->listens) && done)
-        learn_dropped(self);
     return done;
+}
+
+/* What is never in a stack. */
+static inline bool take_large(weir__pool *self, weir__seat *seat, weir__cache *cache,
+                              size_t bytes, size_t alignment, void **out,
+                              weir__errand *after)
+{
+    after->wanted = seat->wanted;
+    seat->wanted = NULL;
+    *out = weir__pool_take_large(self, cache, grains_of(bytes), bytes, alignment,
+                                 after);
+    if (*out != NULL)
+        tally_out(&seat->tally, bytes);
+    return *out != NULL;
 }
 
 /* All that is no plain hit, inside of the gate, which it leaves. */
@@ -163,8 +174,14 @@ static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir_stream s
     weir__seat *seat = weir__own_thread.seat;
     weir__errand after = { 0 };
     void *ptr = NULL;
-    bool done = cache != NULL &&
-                hit_or_refill(self, seat, cache, bytes, alignment, &ptr, &after);
+    bool done = false;
+    if (WEIR_LIKELY(cache != NULL)) {
+        done = bytes > weir__grains_size(WEIR__CACHED_GRAINS)
+                   ? take_large(self, seat, cache, bytes, alignment, &ptr, &after)
+                   : hit_or_refill(self, seat, cache, bytes, alignment, &ptr, &after);
+        if (WEIR_UNLIKELY(self->listens) && done)
+            learn_dropped(self);
+    }
     weir__gate_leave(&seat->gate);
     if (WEIR_UNLIKELY(after.wanted != NULL))
         weir__pool_take_seat(self, after.wanted);
@@ -339,8 +356,7 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
         weir__cache_spill(cache, block, id);
     }
     if (WEIR_UNLIKELY(cache->bytes > self->cache_bytes ||
-                      cache->spill.count >= WEIR__SPILL_MOST ||
-                      grains > WEIR__CACHED_GRAINS))
+                      cache->spill.count >= WEIR__SPILL_MOST))
         relieve(self, cache);
     if (WEIR_UNLIKELY(cache->passed >= WEIR__PASSED_MOST)) {
         cache->passed = 0;
@@ -361,17 +377,38 @@ static WEIR_NOINLINE bool put_back_and_leave(weir__pool *self, weir__seat *seat,
     return true;
 }
 
-/* The record of a block that is out, of which so much was asked for; or null. */
-static inline weir__heap_block *look_up_out(weir__pool *self, const void *ptr,
-                                            size_t bytes, size_t alignment,
-                                            uint32_t *id)
+/* A block that is out, as it was found without a lock. */
+typedef struct found {
+    weir__heap_block *block; /* null: there is none */
+    uint32_t id;
+    uint32_t tag;
+} found;
+
+/* The one at `ptr` of which so much was asked for. */
+static inline found look_up_out(weir__pool *self, const void *ptr, size_t bytes,
+                                size_t alignment)
 {
-    weir__heap_block *block = weir__heap_lookup_tagged(
-        &self->heap.view, ptr, weir__heap_out_tag(bytes, alignment), id);
-    return WEIR_LIKELY(block != NULL &&
-                       weir__heap_asked_bytes(block, weir__heap_tag(block)) == bytes)
-               ? block
-               : NULL;
+    found it = { 0 };
+    it.block = weir__heap_lookup_tagged(&self->heap.view, ptr,
+                                        weir__heap_out_tag(bytes, alignment), &it.id);
+    if (WEIR_LIKELY(it.block != NULL)) {
+        it.tag = weir__heap_tag(it.block);
+        if (WEIR_UNLIKELY(weir__heap_asked_bytes(it.block, it.tag) != bytes))
+            it.block = NULL;
+    }
+    return it;
+}
+
+/* Gives back what is never in a stack. False: it is not what it was. */
+static inline bool give_large(weir__pool *self, weir__seat *seat, weir__cache *cache,
+                              const found *it, const void *ptr, size_t bytes)
+{
+    if (WEIR_UNLIKELY(!weir__pool_give_large(self, cache, it->id, it->block, ptr,
+                                             it->tag)))
+        return false;
+    tally_back(&seat->tally, bytes);
+    weir__gate_leave(&seat->gate);
+    return true;
 }
 
 bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
@@ -381,15 +418,16 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
     weir__seat *seat = weir__seat_here(self);
     if (WEIR_LIKELY(seat != NULL && bytes <= self->gate_bytes &&
                     weir__gate_enter(&seat->gate))) {
-        uint32_t id = 0;
         weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
-        weir__heap_block *block = NULL;
+        found it = { 0 };
         if (WEIR_LIKELY(cache != NULL))
-            block = look_up_out(self, ptr, bytes, alignment, &id);
+            it = look_up_out(self, ptr, bytes, alignment);
         else
             seat->wanted = weir__stream_of(stream);
-        if (WEIR_LIKELY(block != NULL))
-            return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
+        if (it.block != NULL && bytes <= weir__grains_size(WEIR__CACHED_GRAINS))
+            return put_back_and_leave(self, seat, cache, it.block, it.id, ptr, bytes);
+        if (it.block != NULL && give_large(self, seat, cache, &it, ptr, bytes))
+            return true;
         weir__gate_leave(&seat->gate);
     }
     return weir__pool_deallocate_slowly(self, stream, ptr, bytes, alignment);
@@ -407,8 +445,7 @@ static inline bool put_on_stack(weir__pool *self, weir__seat *seat, weir__cache 
         return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
     if (WEIR_LIKELY(bin->grains == grains && bin->count != WEIR__MAGAZINE))
         (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
-    else if (bin->grains != grains && grains <= WEIR__CACHED_GRAINS &&
-             cache->spill.count + 1 < WEIR__SPILL_MOST)
+    else if (bin->grains != grains && cache->spill.count + 1 < WEIR__SPILL_MOST)
         weir__cache_spill(cache, block, id);
     else
         return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
@@ -427,15 +464,16 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
 {
     weir__pool *self = mr->self;
     weir__seat *seat = weir__own_thread.seat;
-    uint32_t id = 0;
-    weir__heap_block *block = NULL;
+    found it = { 0 };
     if (WEIR_LIKELY(cache != NULL && bytes <= self->gate_bytes &&
                     is_power_of_two(alignment)))
-        block = look_up_out(self, ptr, bytes, alignment, &id);
-    if (WEIR_LIKELY(block != NULL)) {
-        weir__bin *bin = weir__cache_bin(cache, weir__heap_grains(block));
-        return put_on_stack(self, seat, cache, bin, block, id, ptr, bytes);
+        it = look_up_out(self, ptr, bytes, alignment);
+    if (it.block != NULL && bytes <= weir__grains_size(WEIR__CACHED_GRAINS)) {
+        weir__bin *bin = weir__cache_bin(cache, weir__heap_grains(it.block));
+        return put_on_stack(self, seat, cache, bin, it.block, it.id, ptr, bytes);
     }
+    if (it.block != NULL && give_large(self, seat, cache, &it, ptr, bytes))
+        return true;
     weir__gate_leave(&seat->gate);
     return weir__deallocate_fully(mr, stream, ptr, bytes, alignment);
 }

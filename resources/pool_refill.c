@@ -1,6 +1,7 @@
 /* pool_refill.c - under the pool's lock, for a stack that is empty: what was spilt goes
  * to the heap, then a magazine of the same stream comes from the depot, or one block,
- * the heap's best fit of what is the stream's or nobody's. */
+ * the heap's best fit of what is the stream's or nobody's. What is too large for any
+ * stack comes from there, and goes there, always. */
 #include "pool_hit.h"
 
 #include "internal.h"
@@ -63,17 +64,24 @@ bool weir__cache_load(weir__pool *self, weir__cache *cache,
     return true;
 }
 
-/* Behind a mark one above the counter: see weir__order_steady. */
+/* The mark behind which so many blocks become free: one above the counter, see
+ * weir__order_steady. */
+static inline uint64_t mark_for_locked(weir__pool *self, weir__cache *cache,
+                                       uint32_t blocks) WEIR_REQUIRES(self->lock)
+{
+    cache->unclosed += blocks;
+    cache->is_quiet = weir__pool_is_quiet_locked(self);
+    return atomic_load_explicit(cache->counter, memory_order_relaxed) + 1;
+}
+
 void weir__cache_settle_spilt_locked(weir__pool *self, weir__cache *cache)
 {
     if (WEIR_UNLIKELY(cache->lost.lists != 0))
         weir__pool_note_lost_locked(self, &cache->lost);
     if (cache->spill.count == 0)
         return;
-    uint64_t number = atomic_load_explicit(cache->counter, memory_order_relaxed) + 1;
+    uint64_t number = mark_for_locked(self, cache, cache->spill.count);
     cache->bytes -= cache->spill.bytes;
-    cache->unclosed += cache->spill.count;
-    cache->is_quiet = weir__pool_is_quiet_locked(self);
     weir__pool_settle_to_locked(self, &cache->spill,
                                 weir__heap_owner_at(&self->heap, cache->owner), number);
 }
@@ -133,26 +141,24 @@ static inline weir__heap_block *take_fit_locked(weir__pool *self,
                : take_done_locked(self, cache, size, bytes, alignment);
 }
 
-void *weir__pool_refill(weir__pool *self, weir__cache *cache, uint32_t grains,
-                        size_t bytes, size_t alignment, bool *loads,
-                        weir__errand *after)
+/* `magazine`, whose head is 0: one of these may be taken instead; null: there are none
+ * of so large blocks. */
+static WEIR_INLINE void *take_something(weir__pool *self, weir__cache *cache,
+                                        size_t size, size_t bytes, size_t alignment,
+                                        weir__magazine *magazine, weir__errand *after)
 {
     weir__heap_block *block = NULL;
-    weir__magazine magazine;
-    magazine.head = 0;
-    *loads = false;
     void *ptr = NULL;
-    const size_t size = weir__grains_size(grains);
     cache->dry++;
 
     weir__mutex_lock(&self->lock);
     if (WEIR_LIKELY(weir__heap_promise(&self->heap))) {
         weir__cache_settle_spilt_locked(self, cache);
         const weir__magazine *own = NULL;
-        if (self->depot.count != 0)
-            own = own_magazine(self, cache, grains, &after->surplus);
+        if (magazine != NULL && self->depot.count != 0)
+            own = own_magazine(self, cache, magazine->grains, &after->surplus);
         if (own != NULL)
-            magazine = weir__depot_take(&self->depot, own);
+            *magazine = weir__depot_take(&self->depot, own);
         else if (!after->surplus)
             block = take_fit_locked(self, cache, size, bytes, alignment);
         weir__heap_forget_promise(&self->heap);
@@ -162,11 +168,52 @@ void *weir__pool_refill(weir__pool *self, weir__cache *cache, uint32_t grains,
     after->lay_by = self->wants_spare_seat;
     weir__mutex_unlock(&self->lock);
     weir__cache_close_sometimes(self, cache);
+    return ptr;
+}
 
+void *weir__pool_refill(weir__pool *self, weir__cache *cache, uint32_t grains,
+                        size_t bytes, size_t alignment, bool *loads,
+                        weir__errand *after)
+{
+    weir__magazine magazine;
+    magazine.head = 0;
+    magazine.grains = grains;
+    *loads = false;
+    void *ptr = take_something(self, cache, weir__grains_size(grains), bytes, alignment,
+                               &magazine, after);
     if (magazine.head != 0) {
         *loads =
             weir__cache_load(self, cache, &magazine, magazine.head, WEIR__MAGAZINE);
         WEIR_CHECK(*loads, "who misses has an empty stack");
     }
     return ptr;
+}
+
+void *weir__pool_take_large(weir__pool *self, weir__cache *cache, uint32_t grains,
+                            size_t bytes, size_t alignment, weir__errand *after)
+{
+    return take_something(self, cache, weir__grains_size(grains), bytes, alignment,
+                          NULL, after);
+}
+
+bool weir__pool_give_large(weir__pool *self, weir__cache *cache, uint32_t id,
+                           weir__heap_block *block, const void *ptr,
+                           uint32_t tag)
+{
+    cache->dry = 0;
+    weir__mutex_lock(&self->lock);
+    /* Another thread may have given it back since it was looked at. */
+    const bool is_still = weir__heap_is_still(block, ptr, tag);
+    if (WEIR_LIKELY(is_still)) {
+        weir__cache_settle_spilt_locked(self, cache);
+        uint64_t number = mark_for_locked(self, cache, 1);
+        weir__heap_set_tag(block, WEIR__HEAP_CACHED);
+        (void)weir__heap_release_to(&self->heap, id, block,
+                                    weir__heap_owner_at(&self->heap, cache->owner),
+                                    number);
+        self->releases++;
+    }
+    weir__mutex_unlock(&self->lock);
+    weir__cache_close_sometimes(self, cache);
+    return is_still;
 }

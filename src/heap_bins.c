@@ -208,7 +208,7 @@ static inline uint32_t *root_of(const weir__heap_owner *owner, weir__heap_bin bi
 }
 
 /* The owner's first record of so many grains or more, and not before a key. */
-static uint32_t first_from(const weir__heap *heap, const weir__heap_owner *owner,
+static inline uint32_t first_from(const weir__heap *heap, const weir__heap_owner *owner,
                            uint32_t grains, uint64_t key)
 {
     weir__heap_bin bin = weir__heap_bin_of(grains);

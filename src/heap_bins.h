@@ -15,8 +15,8 @@ void weir__heap_tree_remove(const weir__heap *heap, uint32_t *root, uint32_t id,
                             weir__heap_free *record);
 /* Takes out the record of the best fit for what has a bin with other sizes; or gives
  * 0. */
-WEIR_COLD uint32_t weir__heap_bins_take_near(weir__heap *heap, weir__heap_owner *owner,
-                                             size_t bytes);
+uint32_t weir__heap_bins_take_near(weir__heap *heap, weir__heap_owner *owner,
+                                   size_t bytes);
 
 /* ---- rows ---- */
 
@@ -124,7 +124,7 @@ static inline uint32_t weir__heap_bins_take(weir__heap *heap, weir__heap_owner *
                                             size_t bytes, weir__heap_free **out)
 {
     const size_t exact = (size_t)1 << (WEIR__EXACT_BITS + WEIR__HEAP_GRAIN_BITS);
-    if (WEIR_UNLIKELY(bytes > exact)) {
+    if (bytes > exact) {
         uint32_t id = weir__heap_bins_take_near(heap, owner, bytes);
         if (id != 0)
             *out = weir__heap_free_at(heap, id);
