@@ -428,7 +428,8 @@ bool weir__pool_grows_first(const weir__request *request);
  * takes that from them. With the lock miss, and all gates closed. */
 bool weir__pool_leaves_caches(const weir__request *request);
 
-/* What threads kept was taken from them. With the lock miss, without the pool's lock. */
+/* What threads kept was taken from them. With the lock miss, without the pool's
+ * lock. */
 void weir__pool_note_crowd(weir__pool *pool);
 
 /* Notes whether there is room to grow, after held_bytes changed or growth was refused;

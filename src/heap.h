@@ -252,7 +252,7 @@ uint32_t weir__heap_add_chunk(weir__heap *heap, weir__chunk *chunk, uintptr_t ba
  * same. */
 uint32_t weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk, size_t bytes);
 /* Makes two chunks of one: `rest`, a new record, begins with `block`, which is not the
- * first, at a multiple of 4 KiB. Needs a record that was promised, and what
+ * first, at a multiple of 8 KiB. Needs a record that was promised, and what
  * weir__heap_reserve reserves for nothing. */
 void weir__heap_split_chunk(weir__heap *heap, weir__chunk *chunk, weir__chunk *rest,
                             uint32_t block);

@@ -11,8 +11,6 @@
 
 #include "internal.h"
 
-#define PAGE_GRAINS (1u << (WEIR__PAGE_BITS - WEIR__HEAP_GRAIN_BITS))
-
 static uint32_t entry_load(const _Atomic uint32_t *entry)
 {
     return atomic_load_explicit(entry, memory_order_relaxed);
@@ -209,7 +207,7 @@ static weir__heap_table *table_at(const weir__heap *heap, uint32_t number)
 
 static uint32_t grain_of(uintptr_t address)
 {
-    return (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS) & (PAGE_GRAINS - 1);
+    return (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS) & (WEIR__PAGE_GRAINS - 1);
 }
 
 /* Room for the names of `room` tables, in the view and in the stack of spare ones. */
@@ -311,7 +309,7 @@ static void table_to_page(weir__heap *heap, _Atomic uint32_t *entry)
 {
     uint32_t number = entry_load(entry) & ~WEIR__PAGE_IS_TABLE, id, next = 0;
     weir__heap_table *table = table_at(heap, number);
-    for (uint32_t grain = PAGE_GRAINS; grain-- > 0;) {
+    for (uint32_t grain = WEIR__PAGE_GRAINS; grain-- > 0;) {
         if ((id = entry_load(&table->ids[grain])) == 0)
             continue;
         weir__heap_block *end = end_behind(heap, weir__heap_block_of(heap, id));
@@ -320,7 +318,7 @@ static void table_to_page(weir__heap *heap, _Atomic uint32_t *entry)
         next = id;
     }
     entry_store(entry, next);
-    for (uint32_t grain = 0; grain < PAGE_GRAINS; grain++)
+    for (uint32_t grain = 0; grain < WEIR__PAGE_GRAINS; grain++)
         entry_store(&table->ids[grain], 0);
     heap->table_spares[heap->table_spare_count++] = number;
 }
@@ -328,7 +326,7 @@ static void table_to_page(weir__heap *heap, _Atomic uint32_t *entry)
 static uint32_t grains_in_use(const weir__heap_table *table)
 {
     uint32_t count = 0;
-    for (uint32_t grain = 0; grain < PAGE_GRAINS; grain++)
+    for (uint32_t grain = 0; grain < WEIR__PAGE_GRAINS; grain++)
         count += entry_load(&table->ids[grain]) != 0;
     return count;
 }
@@ -516,13 +514,13 @@ static size_t table_verify(const weir__heap *heap, const weir__heap_table *table
                            uint64_t page)
 {
     size_t count = 0;
-    for (uint32_t grain = 0; grain < PAGE_GRAINS; grain++) {
+    for (uint32_t grain = 0; grain < WEIR__PAGE_GRAINS; grain++) {
         uint32_t id = entry_load(&table->ids[grain]);
         if (id == 0)
             continue;
         const weir__heap_block *block = weir__heap_block_of(heap, id);
         WEIR_CHECK((uint64_t)weir__heap_base(block) >> WEIR__HEAP_GRAIN_BITS ==
-                           page * PAGE_GRAINS + grain &&
+                           page * WEIR__PAGE_GRAINS + grain &&
                        !is_end(block),
                    "a table has what begins in its page");
         count++;

@@ -6,8 +6,8 @@
  * named by 32-bit ids, live in slabs that stay until the heap is closed, and are reused
  * as records only: whoever follows a stale id finds a record, if perhaps another's.
  *
- *     address -> segment of 2 MiB -> page of 4 KiB -> id -> record
- *                hashed              4 bytes, or a table of 16 ids for small blocks
+ *     address -> segment of 2 MiB -> page of 8 KiB -> id -> record
+ *                hashed              4 bytes, or a table of 32 ids for small blocks
  *
  * What a thread may do without the lock: look up an address, and, for a block that is
  * its own (handed out to it, or in its cache), read its record and set its `tag` and
@@ -85,7 +85,12 @@ typedef struct weir__heap_block {
 /* A 2 MiB stretch of addresses. An entry is 0, the id of the first block that begins in
  * the page, behind which the others follow, or with the top bit set a table's. */
 #define WEIR__SEGMENT_BITS 21u
+#ifdef WEIR_TESTING
 #define WEIR__PAGE_BITS    12u
+#else
+#define WEIR__PAGE_BITS    13u
+#endif
+#define WEIR__PAGE_GRAINS  (1u << (WEIR__PAGE_BITS - WEIR__HEAP_GRAIN_BITS))
 #define WEIR__SEGMENT_PAGES (1u << (WEIR__SEGMENT_BITS - WEIR__PAGE_BITS))
 #define WEIR__PAGE_IS_TABLE (UINT32_C(1) << 31)
 
@@ -98,7 +103,7 @@ typedef struct weir__heap_segment {
 } weir__heap_segment;
 
 typedef struct weir__heap_table { /* the ids of the blocks of one page, by grain */
-    _Atomic uint32_t ids[1u << (WEIR__PAGE_BITS - WEIR__HEAP_GRAIN_BITS)];
+    _Atomic uint32_t ids[WEIR__PAGE_GRAINS];
 } weir__heap_table;
 
 /* Open addressing, by a multiplied hash of the number; some slots are null. */
@@ -241,12 +246,13 @@ static inline uint32_t weir__heap_page_of(const weir__heap_view *view, uint64_t 
         atomic_load_explicit(&view->tables, memory_order_acquire);
     const weir__heap_table *table = atomic_load_explicit(
         &tables[id & ~WEIR__PAGE_IS_TABLE], memory_order_acquire);
-    uint32_t grain = (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS) & 15u;
+    uint32_t grain =
+        (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS) & (WEIR__PAGE_GRAINS - 1);
     return atomic_load_explicit(&table->ids[grain], memory_order_acquire);
 }
 
-/* 16 blocks and 16 ends of chunks begin in a page at most. */
-#define WEIR__PAGE_MOST 32u
+/* A block and an end of a chunk may begin with each grain of a page. */
+#define WEIR__PAGE_MOST (2 * WEIR__PAGE_GRAINS)
 
 /* What follows a record, if that began in the page of `address`; or 0. */
 static inline uint32_t weir__heap_step(const weir__heap_block *block, uint64_t address)
