@@ -58,8 +58,7 @@ void *weir__pool_take_large(weir__pool *pool, weir__cache *cache, uint32_t grain
 /* Such a block, that was out with `tag`, becomes free, and what was spilt. False: it is
  * not what it was, and nothing has changed. */
 bool weir__pool_give_large(weir__pool *pool, weir__cache *cache, uint32_t id,
-                           weir__heap_block *block, const void *ptr,
-                           uint32_t tag);
+                           weir__heap_block *block, const void *ptr, uint32_t tag);
 
 /* What was spilt becomes free. */
 void weir__cache_settle_spilt_locked(weir__pool *pool, weir__cache *cache)
