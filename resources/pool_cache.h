@@ -86,18 +86,16 @@ typedef struct weir__bin {
 } weir__bin;
 
 /* A block that was handed out from here, as it was then: blocks are merged and cut
- * anew, but one with the same address and tag is as it was. */
+ * anew, but one with the same address, tag and size is as it was. */
 typedef struct weir__recent {
     const void *ptr;
     uint32_t tag;
-    uint32_t bytes;          /* that were asked for */
     uint32_t id;
     uint16_t alignment;
     uint16_t bin;            /* that it was in: how far from the first, in bytes */
     weir__heap_block *block;
 } weir__recent;
-_Static_assert(WEIR__CACHED_GRAINS < UINT32_MAX >> WEIR__HEAP_GRAIN_BITS &&
-               WEIR__HEAP_GRAIN <= UINT16_MAX &&
+_Static_assert(WEIR__HEAP_GRAIN <= UINT16_MAX &&
                WEIR__BINS <= UINT16_MAX / sizeof(weir__bin),
                "it has room for what a bin hands out");
 

@@ -110,7 +110,6 @@ static inline bool take_top(weir__pool *self, weir__seat *seat, weir__cache *cac
     recent->ptr = ptr;
     *out = ptr;
     recent->tag = tag;
-    recent->bytes = (uint32_t)bytes;
     recent->id = bin->top_id;
     recent->alignment = (uint16_t)alignment;
     recent->bin = (uint16_t)((char *)bin - (char *)cache->bins);
@@ -404,7 +403,7 @@ static inline bool give_large(weir__pool *self, weir__seat *seat, weir__cache *c
                               const found *it, const void *ptr, size_t bytes)
 {
     if (WEIR_UNLIKELY(!weir__pool_give_large(self, cache, it->id, it->block, ptr,
-                                             it->tag)))
+                                             bytes, it->tag)))
         return false;
     tally_back(&seat->tally, bytes);
     weir__gate_leave(&seat->gate);
@@ -490,9 +489,9 @@ bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_
     if (WEIR_UNLIKELY(cache == NULL))
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
     const weir__recent *recent = weir__recent_of(cache, ptr);
-    if (recent->ptr != ptr || recent->bytes != bytes ||
-        recent->alignment != alignment ||
-        !weir__heap_is_still(recent->block, ptr, recent->tag))
+    if (recent->ptr != ptr || recent->alignment != alignment ||
+        !weir__heap_is_still(recent->block, ptr, recent->tag) ||
+        weir__heap_asked_bytes(recent->block, recent->tag) != bytes)
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
     weir__bin *bin = (weir__bin *)((char *)cache->bins + recent->bin);
     return put_on_stack(self, seat, cache, bin, recent->block, recent->id, ptr, bytes);

@@ -55,10 +55,12 @@ void *weir__pool_refill(weir__pool *pool, weir__cache *cache, uint32_t grains,
 /* The same for what is too large for any stack. */
 void *weir__pool_take_large(weir__pool *pool, weir__cache *cache, uint32_t grains,
                             size_t bytes, size_t alignment, weir__errand *after);
-/* Such a block, that was out with `tag`, becomes free, and what was spilt. False: it is
- * not what it was, and nothing has changed. */
+/* Such a block becomes free, that was out with `tag` and of which `bytes` bytes were
+ * asked for, and what was spilt. False: it is not what it was, and nothing has
+ * changed. */
 bool weir__pool_give_large(weir__pool *pool, weir__cache *cache, uint32_t id,
-                           weir__heap_block *block, const void *ptr, uint32_t tag);
+                           weir__heap_block *block, const void *ptr, size_t bytes,
+                           uint32_t tag);
 
 /* What was spilt becomes free. */
 void weir__cache_settle_spilt_locked(weir__pool *pool, weir__cache *cache)

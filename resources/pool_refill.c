@@ -197,12 +197,14 @@ void *weir__pool_take_large(weir__pool *self, weir__cache *cache, uint32_t grain
 }
 
 bool weir__pool_give_large(weir__pool *self, weir__cache *cache, uint32_t id,
-                           weir__heap_block *block, const void *ptr, uint32_t tag)
+                           weir__heap_block *block, const void *ptr, size_t bytes,
+                           uint32_t tag)
 {
     cache->dry = 0;
     weir__mutex_lock(&self->lock);
     /* Another thread may have given it back since it was looked at. */
-    const bool is_still = weir__heap_is_still(block, ptr, tag);
+    const bool is_still = weir__heap_is_still(block, ptr, tag) &&
+                          weir__heap_asked_bytes(block, tag) == bytes;
     if (WEIR_LIKELY(is_still)) {
         weir__cache_settle_spilt_locked(self, cache); /* the sooner it has a mark */
         uint64_t number = mark_for_locked(self, cache, 1);

@@ -331,6 +331,28 @@ static void what_was_a_hit_is_cut_anew(void **state)
     close_scene(&it);
 }
 
+/* The same with a larger one, of a size that nobody had: it is no hit, and nothing is
+ * known of it but what was known of the other. */
+static void what_was_a_hit_becomes_larger(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    void *pin = take(it.pool, it.streams[0], KIB);
+    run_on(&it, 0, 3 * LARGEST, 1); /* from now on the stream's own */
+    char *a = warm_hit(&it, KIB);
+    give(it.pool, it.streams[0], a, KIB);
+    (void)weir_resource_trim_sync(it.pool, SIZE_MAX);
+    for (size_t bytes = LARGEST; bytes <= 2 * LARGEST; bytes += LARGEST) {
+        char *b = take(it.pool, it.streams[0], bytes);
+        must(a == b);
+        must_be_refused(&it, b, KIB, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+        give(it.pool, it.streams[0], b, bytes);
+        (void)weir_resource_trim_sync(it.pool, SIZE_MAX);
+    }
+    give(it.pool, it.streams[0], pin, KIB);
+    close_scene(&it);
+}
+
 /* Where blocks are no larger than they were asked for, those in the bin of a size may
  * be too small for a request, or too large. */
 static void a_hit_is_as_large_as_asked_for(void **state)
@@ -393,6 +415,7 @@ int main(void)
         cmocka_unit_test(a_child_hits_nothing),
         cmocka_unit_test(nothing_hits_on_a_lost_device),
         cmocka_unit_test(what_was_a_hit_is_cut_anew),
+        cmocka_unit_test(what_was_a_hit_becomes_larger),
         cmocka_unit_test(a_hit_is_as_large_as_asked_for),
         cmocka_unit_test(a_hit_is_of_its_stream),
     };
