@@ -36,6 +36,7 @@ typedef struct seat {
 struct weir__baton {
     weir__chooser choose; /* null: no turns */
     void *context;
+    uint32_t patience;    /* a yield passes the turn on if 0 of so many is chosen */
     void (*entry)(void *argument);
     int processor;        /* that whoever has the turn runs on */
     bool cancelled;       /* a thread could not be started: nobody runs */
@@ -114,10 +115,15 @@ static seat *seat_self(void)
     return thread->baton == NULL ? NULL : &thread->baton->seats[thread->baton_seat];
 }
 
+static bool wants_to_pass(const weir__baton *baton)
+{
+    return baton->patience == 1 || baton->choose(baton->context, baton->patience) == 0;
+}
+
 void weir__yield(void)
 {
     seat *self = seat_self();
-    if (self != NULL)
+    if (self != NULL && wants_to_pass(self->baton))
         turn_pass(self);
 }
 
@@ -248,8 +254,9 @@ static void seats_release(weir__baton *baton, uint32_t started)
         turn_give(&baton->seats[i]);
 }
 
-weir_status weir__baton_run(weir__chooser choose, void *context, size_t count,
-                            void (*entry)(void *argument), void *const arguments[])
+weir_status weir__baton_run(weir__chooser choose, void *context, uint32_t patience,
+                            size_t count, void (*entry)(void *argument),
+                            void *const arguments[])
 {
     if (weir__thread_self()->baton != NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT,
@@ -262,7 +269,8 @@ weir_status weir__baton_run(weir__chooser choose, void *context, size_t count,
     if (baton == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for %zu threads", count);
     *baton = (weir__baton){ .choose = choose, .context = context, .entry = entry,
-                            .processor = sched_getcpu(), .count = (uint32_t)count };
+                            .patience = patience, .processor = sched_getcpu(),
+                            .count = (uint32_t)count };
     for (uint32_t i = 0; i < baton->count; i++)
         seat_init(&baton->seats[i], baton, arguments[i]);
 

@@ -127,12 +127,14 @@ typedef uint32_t (*weir__chooser)(void *context, uint32_t n);
 
 /* Runs `count` threads by turns until all have returned, `choose` picking who is next
  * among those that can go on; with a null `choose` they run side by side, with no
- * turns. Each calls entry(arguments[i]), and then, by turns still, hands over what it
- * keeps (weir__thread_end). OUT_OF_HOST_MEMORY or DEVICE_ERROR if they
- * cannot be started: then none has run. INVALID_ARGUMENT: the caller is in such a
- * run itself. */
-weir_status weir__baton_run(weir__chooser choose, void *context, size_t count,
-                            void (*entry)(void *argument), void *const arguments[]);
+ * turns. At weir__yield a thread keeps its turn unless `choose` picks 0 of `patience`;
+ * where that is 1 it never does. Each calls entry(arguments[i]), and then, by turns
+ * still, hands over what it keeps (weir__thread_end). OUT_OF_HOST_MEMORY or
+ * DEVICE_ERROR if they cannot be started: then none has run. INVALID_ARGUMENT: the
+ * caller is in such a run itself. */
+weir_status weir__baton_run(weir__chooser choose, void *context, uint32_t patience,
+                            size_t count, void (*entry)(void *argument),
+                            void *const arguments[]);
 
 /* Called with the turn, when the running thread has nothing to do until somebody else
  * has done something (weir__baton_progress). Between the look that found nothing to

@@ -376,7 +376,8 @@ static void explore(uint32_t flushers)
             roles[i] = (role){ &self, stepped_flusher };
             arguments[i] = &roles[i];
         }
-        must_ok(weir__baton_run(explore_choose, &ways, 1 + flushers, plays, arguments));
+        must_ok(weir__baton_run(explore_choose, &ways, 1, 1 + flushers, plays,
+                                arguments));
         must_equal(self.flushes, flushers);
         weir__mutex_destroy(&self.inner);
         weir__mutex_destroy(&self.lock);
@@ -428,7 +429,7 @@ static void stepped_run_waits_for_an_owner_outside(void **state)
     guest_enters(&self.of);
     role roles[] = { { &self, waits_for_the_flush }, { &self, flushes_the_guest } };
     void *arguments[] = { &roles[0], &roles[1] };
-    must_ok(weir__baton_run(chooses_the_first, NULL, 2, plays, arguments));
+    must_ok(weir__baton_run(chooses_the_first, NULL, 1, 2, plays, arguments));
     guest_ends(&self.of);
 }
 
@@ -553,7 +554,8 @@ static void owner_and_flusher_want_each_others(void)
                      { &self, stepped_flusher } };
     void *arguments[] = { &roles[0], &roles[1] };
     bool is_first = true;
-    (void)weir__baton_run(chooses_the_last_after_all, &is_first, 2, plays, arguments);
+    (void)weir__baton_run(chooses_the_last_after_all, &is_first, 1, 2, plays,
+                          arguments);
 }
 
 static void deadlock_at_a_gate_stops(void **state)

@@ -306,7 +306,7 @@ static void stepped_thread_ends_in_its_turn(void **state)
     (void)state;
     void *none[] = { NULL };
     ended_in_turn = false;
-    must_ok(weir__baton_run(chooses_the_first, NULL, 1, keeps_in_a_run, none));
+    must_ok(weir__baton_run(chooses_the_first, NULL, 1, 1, keeps_in_a_run, none));
     must(ended_in_turn);
 }
 
@@ -362,7 +362,7 @@ static void refused_owner_waits_until_it_is_told(void **state)
     passage self = { .is_owned = false };
     role roles[] = { { &self, passes_once_it_is_open }, { &self, opens_it_again } };
     void *arguments[] = { &roles[0], &roles[1] };
-    must_ok(weir__baton_run(chooses_the_first, NULL, 2, plays, arguments));
+    must_ok(weir__baton_run(chooses_the_first, NULL, 1, 2, plays, arguments));
 }
 
 int main(void)

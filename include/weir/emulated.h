@@ -208,10 +208,12 @@ weir_emulated_host_await(weir_device *device, uintptr_t channel);
 
 /* Runs `count` host threads until all have returned; thread i calls
  * entry(arguments[i]). On a stepped device they are real threads that pass a baton:
- * one runs at a time, and at each public call, device call and lock operation the
- * seed (or the chooser) picks who goes on. The calling thread waits; all it did
- * happens before what they do, and all they do before it goes on. On other devices they
- * simply run side by side. */
+ * one runs at a time, and at public calls, device calls and lock operations it may
+ * change. Who goes on is picked by the chooser, at each of them; or by the seed, which
+ * lets a thread go on for longer or for shorter: it looks for another at one such place
+ * in 1, 4, 16 or 64 (seed % 4). The calling thread waits; all it did happens before
+ * what they do, and all they do before it goes on. On other devices they simply run
+ * side by side. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_run_threads(weir_device *device, size_t count,
                           void (*entry)(void *argument), void *const arguments[]);
