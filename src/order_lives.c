@@ -273,10 +273,10 @@ static void capture_drop(weir__order *order, uint64_t id)
     weir__mutex_unlock(&order->lock);
 }
 
-/* Tells the listeners, and makes the stream of clock `id` the capture's. False: it is
- * another's already. */
-static bool capture_attach(weir__order *order, weir_stream stream, uint64_t id,
-                           uint64_t capture_id, uint64_t adopted_id)
+/* Tells the listeners, and makes the stream of clock `id` the capture's. CAPTURING: it
+ * is another's already. NOT_FOUND: another thread has dropped the clock. */
+static weir_status capture_attach(weir__order *order, weir_stream stream, uint64_t id,
+                                  uint64_t capture_id, uint64_t adopted_id)
 {
     weir__mutex_lock(&order->lock);
     weir__clock *clock = weir__clock_find(order, id);
@@ -289,8 +289,10 @@ static bool capture_attach(weir__order *order, weir_stream stream, uint64_t id,
     if (is_free)
         weir__clock_change_begin(order, clock);
     weir__mutex_unlock(&order->lock);
+    if (clock == NULL)
+        return WEIR_NOT_FOUND;
     if (!is_free)
-        return false;
+        return weir__fail(WEIR_CAPTURING, "the stream is being captured already");
 
     weir__order_tell(order, stream, id);
 
@@ -302,13 +304,12 @@ static bool capture_attach(weir__order *order, weir_stream stream, uint64_t id,
     order->captures++;
     weir__clock_change_end(order, clock);
     weir__mutex_unlock(&order->lock);
-    return true;
+    return WEIR_OK;
 }
 
 weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
                                       uint64_t *out)
 {
-    uint64_t id;
     *out = 0;
     if (weir__stream_of(stream) == WEIR_STREAM_LEGACY)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the legacy stream is never captured");
@@ -321,21 +322,20 @@ weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
         capture_drop(order, capture_id);
         return status;
     }
-    /* Last, for stocking may drop the clock of an idle stream. */
-    status = weir__order_clock(order, stream, &id);
-    if (status != WEIR_OK) {
-        capture_drop(order, capture_id);
-        capture_drop(order, adopted_id);
-        return status;
+    do { /* last, and again, for stocking may drop the clock of an idle stream */
+        uint64_t id;
+        status = weir__order_clock(order, stream, &id);
+        if (status == WEIR_OK)
+            status = capture_attach(order, weir__stream_of(stream), id, capture_id,
+                                    adopted_id);
+    } while (status == WEIR_NOT_FOUND);
+    if (status == WEIR_OK) {
+        *out = capture_id;
+        return WEIR_OK;
     }
-
-    if (!capture_attach(order, weir__stream_of(stream), id, capture_id, adopted_id)) {
-        capture_drop(order, capture_id);
-        capture_drop(order, adopted_id);
-        return weir__fail(WEIR_CAPTURING, "the stream is being captured already");
-    }
-    *out = capture_id;
-    return WEIR_OK;
+    capture_drop(order, capture_id);
+    capture_drop(order, adopted_id);
+    return status;
 }
 
 bool weir__order_capture_end(weir__order *order, uint64_t id)

@@ -1,8 +1,10 @@
-/* test_order_lives.c - a stream is retired while other threads have in hand all records
- * of events that there are. */
+/* test_order_lives.c - streams' clocks end while other threads are at work: a stream is
+ * retired while they have in hand all records of events that there are; and a clock is
+ * dropped while they mean it, because its stream is unknown to Weir, and idle. */
 #include "clocks.h"
 #include "internal.h"
 #include "support_scene.h"
+#include "support_work.h"
 
 /* What others have taken. */
 static weir__cover *take_all_records(weir__order *order)
@@ -92,11 +94,60 @@ static void retirement_without_a_record_forgets_the_stream(void **state)
     scene_close(&it);
 }
 
+#define STRANGERS 6
+
+typedef struct passage {
+    weir_device *device;
+    weir_resource *mr;
+    weir_stream strangers[STRANGERS]; /* streams that Weir is not told of */
+} passage;
+
+/* Each stream is captured by this thread alone. */
+static void captures_some(void *argument)
+{
+    passage *self = argument;
+    for (int i = 0; i < STRANGERS / 2; i++) {
+        weir_capture *capture = NULL;
+        must_ok(weir_capture_begin(self->mr, self->strangers[i], &capture));
+        must_ok(weir_capture_end(capture));
+        must_ok(weir_capture_release(capture, self->strangers[i]));
+    }
+}
+
+/* To meet one, Weir drops what it has of two that are idle. */
+static void meets_others(void *argument)
+{
+    passage *self = argument;
+    for (int i = STRANGERS / 2; i < STRANGERS; i++) {
+        weir_point point;
+        must_ok(weir_point_here(self->device, self->strangers[i], &point));
+    }
+}
+
+static void stream_is_captured_while_its_clock_is_dropped(void **state)
+{
+    (void)state;
+    uint64_t runs = support_bound("captures of strangers", 40, 400);
+    for (uint64_t seed = 0; seed < runs; seed++) {
+        passage self = { .device = open_stepped(support_seed(seed)) };
+        must_ok(weir_device_resource_create(self.device, &self.mr));
+        for (int i = 0; i < STRANGERS; i++)
+            self.strangers[i] = raw_stream(self.device, WEIR_STREAM_NON_BLOCKING);
+        run_both(self.device, captures_some, meets_others, &self);
+        weir_resource_unref(self.mr);
+        for (int i = 0; i < STRANGERS; i++)
+            raw_stream_end(self.device, self.strangers[i]);
+        weir__order_verify(self.device->order);
+        close_emulated(self.device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(retirement_sees_to_a_record),
         cmocka_unit_test(retirement_without_a_record_forgets_the_stream),
+        cmocka_unit_test(stream_is_captured_while_its_clock_is_dropped),
     };
     return cmocka_run_group_tests_name("lives of streams", tests, NULL, NULL);
 }
