@@ -1,15 +1,21 @@
 /* sync.c - locks and conditions that a stepped run sees.
  *
- * Outside of such a run they are the system's own, but that who finds a lock taken
- * looks some times more before it sleeps. Inside, a thread that finds a lock taken by
+ * Outside of such a run they are futexes; who finds a lock taken looks some times more
+ * before it sleeps. Inside, a thread that finds a lock taken by
  * another thread of the run passes its turn on and is woken by the unlock; nobody who
  * has the turn blocks in the system, but for a short while on what a thread outside of
  * the run holds. */
 #include "sync.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "internal.h"
+#include "lock_word.h"
 
 /* ---- ranks, checked in test builds; and what these count ---- */
 
@@ -96,6 +102,28 @@ static void note_sleep(void)
 }
 #endif
 
+/* ---- the system ---- */
+
+/* Locks leave errno as it is. */
+static void futex(_Atomic uint32_t *word, int what, uint32_t value,
+                  const struct timespec *most)
+{
+    int before = errno;
+    (void)syscall(SYS_futex, word, what, value, most, NULL, 0);
+    errno = before;
+}
+
+void weir__futex_wait(_Atomic uint32_t *word, uint32_t value,
+                      const struct timespec *most)
+{
+    futex(word, FUTEX_WAIT_PRIVATE, value, most);
+}
+
+WEIR_NOINLINE void weir__futex_wake(_Atomic uint32_t *word, int count)
+{
+    futex(word, FUTEX_WAKE_PRIVATE, (uint32_t)count, NULL);
+}
+
 /* ---- mutexes ---- */
 
 static uint64_t owner_get(const weir__mutex *mutex)
@@ -112,7 +140,6 @@ static void owner_set(weir__mutex *mutex, uint64_t number)
 void weir__mutex_destroy(weir__mutex *mutex)
 {
     WEIR_CHECK(owner_get(mutex) == 0, "a mutex is destroyed while it is taken");
-    pthread_mutex_destroy(&mutex->os);
 }
 
 bool weir__mutex_is_mine(weir__mutex *mutex)
@@ -129,43 +156,60 @@ static inline void pause_briefly(void)
 #endif
 }
 
+/* Tries only where that may succeed: the holder needs the line to give it back. */
+static bool take_if_free(weir__mutex *mutex)
+{
+    return atomic_load_explicit(&mutex->word, memory_order_relaxed) == 0 &&
+           weir__word_take(&mutex->word);
+}
+
 /* Most locks are held for less time than it takes to fall asleep and be woken, so who
- * finds one taken looks again for a few microseconds before it sleeps. It reads, and
- * tries only where that may succeed: its holder needs the line to give it back. */
-static WEIR_NOINLINE void lock_taken(weir__mutex *mutex)
+ * finds one taken looks again for a few microseconds before it sleeps. */
+static void lock_taken(weir__mutex *mutex)
 {
     for (uint32_t look = 0; look < WEIR__LOOKS; look++) {
         pause_briefly();
         note_look();
-        if (owner_get(mutex) == 0 && pthread_mutex_trylock(&mutex->os) == 0)
+        if (take_if_free(mutex))
             return;
     }
     note_sleep();
-    pthread_mutex_lock(&mutex->os);
+    weir__word_sleep(&mutex->word);
 }
 
 static void lock_by_turns(weir__mutex *mutex)
 {
     if (mutex->rank < WEIR__RANK_LEAF)
         weir__yield();
-    while (pthread_mutex_trylock(&mutex->os) != 0) {
+    while (!weir__word_take(&mutex->word)) {
         if (!weir__baton_block(mutex, true, owner_get(mutex))) {
-            pthread_mutex_lock(&mutex->os); /* its holder needs no turn to go on */
+            weir__word_sleep(&mutex->word); /* its holder needs no turn to go on */
             return;
         }
     }
 }
 
-void weir__mutex_lock(weir__mutex *mutex)
+/* All but a lock that is free, found by a thread in no stepped run. */
+static WEIR_NOINLINE void lock_fully(weir__mutex *mutex)
 {
     weir__thread *self = weir__thread_self();
     WEIR_ASSERT(owner_get(mutex) != self->number, "a thread locks itself out");
-    rank_push(mutex->rank);
     if (self->baton != NULL)
         lock_by_turns(mutex);
-    else if (WEIR_UNLIKELY(pthread_mutex_trylock(&mutex->os) != 0))
+    else if (!take_if_free(mutex))
         lock_taken(mutex);
     owner_set(mutex, self->number);
+}
+
+void weir__mutex_lock(weir__mutex *mutex)
+{
+    const weir__thread *self = &weir__own_thread;
+    rank_push(mutex->rank);
+    if (WEIR_LIKELY(self->number != 0 && self->baton == NULL &&
+                    weir__word_take(&mutex->word)))
+        owner_set(mutex, self->number);
+    else
+        lock_fully(mutex);
 }
 
 void weir__mutex_unlock(weir__mutex *mutex)
@@ -173,44 +217,51 @@ void weir__mutex_unlock(weir__mutex *mutex)
     WEIR_ASSERT(weir__mutex_is_mine(mutex), "a lock is given back by another thread");
     rank_drop(mutex->rank);
     owner_set(mutex, 0);
-    pthread_mutex_unlock(&mutex->os);
+    weir__word_give(&mutex->word);
     if (weir__own_thread.baton != NULL)
         weir__baton_wake(mutex);
 }
 
 /* ---- conditions ---- */
 
-void weir__cond_init(weir__cond *cond)
-{
-    int failed = pthread_cond_init(&cond->os, NULL);
-    WEIR_CHECK(!failed, "the system has no condition");
-    cond->generation = 0;
-}
-
 void weir__cond_destroy(weir__cond *cond)
 {
-    pthread_cond_destroy(&cond->os);
+    WEIR_CHECK(cond->sleepers == 0, "a condition is destroyed that somebody waits for");
 }
 
-static void wait_in_system(weir__cond *cond, weir__mutex *mutex)
+static uint32_t generation_of(const weir__cond *cond)
 {
+    return atomic_load_explicit(&cond->generation, memory_order_relaxed);
+}
+
+/* What is broadcast from here on is not missed: the generation is read with the lock
+ * that is held over each broadcast. */
+static void wait_in_system(weir__cond *cond, weir__mutex *mutex,
+                           const struct timespec *most)
+{
+    uint32_t generation = generation_of(cond);
+    cond->sleepers++;
     owner_set(mutex, 0);
-    pthread_cond_wait(&cond->os, &mutex->os);
+    weir__word_give(&mutex->word);
+    weir__futex_wait(&cond->generation, generation, most);
+    if (!weir__word_take(&mutex->word))
+        lock_taken(mutex);
     owner_set(mutex, weir__thread_self()->number);
+    cond->sleepers--;
 }
 
 /* Who wakes us may be outside of the run, and then nobody in it can go on before: only
  * in that case the thread waits in the system, and keeps the turn. */
 static void wait_by_turns(weir__cond *cond, weir__mutex *mutex)
 {
-    uint64_t generation = cond->generation;
-    while (cond->generation == generation) {
+    uint32_t generation = generation_of(cond);
+    while (generation_of(cond) == generation) {
         weir__mutex_unlock(mutex);
         bool woken = weir__baton_block(cond, false, 0);
         weir__mutex_lock(mutex);
         if (!woken) {
-            while (cond->generation == generation)
-                wait_in_system(cond, mutex);
+            while (generation_of(cond) == generation)
+                wait_in_system(cond, mutex, NULL);
         }
     }
 }
@@ -221,27 +272,20 @@ void weir__cond_wait(weir__cond *cond, weir__mutex *mutex)
     if (weir__thread_self()->baton != NULL)
         wait_by_turns(cond, mutex);
     else
-        wait_in_system(cond, mutex);
+        wait_in_system(cond, mutex, NULL);
 }
 
 void weir__cond_wait_briefly(weir__cond *cond, weir__mutex *mutex)
 {
     WEIR_ASSERT(weir__mutex_is_mine(mutex), "a wait without the lock");
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    owner_set(mutex, 0);
-    (void)pthread_cond_clockwait(&cond->os, &mutex->os, CLOCK_MONOTONIC, &until);
-    owner_set(mutex, weir__thread_self()->number);
+    const struct timespec millisecond = { .tv_nsec = 1000000 };
+    wait_in_system(cond, mutex, &millisecond);
 }
 
 void weir__cond_broadcast(weir__cond *cond)
 {
-    cond->generation++;
-    pthread_cond_broadcast(&cond->os);
+    atomic_fetch_add_explicit(&cond->generation, 1, memory_order_relaxed);
+    if (cond->sleepers > 0)
+        weir__futex_wake(&cond->generation, INT_MAX);
     weir__baton_wake(cond);
 }

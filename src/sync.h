@@ -14,7 +14,7 @@
 #ifndef WEIR_SYNC_H
 #define WEIR_SYNC_H
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -57,13 +57,13 @@ typedef enum weir__rank {
 } weir__rank;
 
 typedef struct WEIR_CAPABILITY weir__mutex {
-    pthread_mutex_t os;
+    _Atomic uint32_t word; /* see lock_word.h */
     weir__rank rank;
     uint64_t owner; /* thread number; atomic accesses; for weir__mutex_is_mine */
 } weir__mutex;
 
 /* For one with static storage. */
-#define WEIR__MUTEX_INIT(rank) { PTHREAD_MUTEX_INITIALIZER, rank, 0 }
+#define WEIR__MUTEX_INIT(rank) { 0, rank, 0 }
 
 static inline void weir__mutex_init(weir__mutex *mutex, weir__rank rank)
 {
@@ -93,14 +93,17 @@ void weir__mutex_watch(weir__watch *by);
 /* A condition to wait for under a mutex, always the same one. A wait may end without
  * cause. broadcast is called with that mutex held. */
 typedef struct weir__cond {
-    pthread_cond_t os;
-    uint64_t generation; /* how often it was broadcast; guarded by the mutex */
+    _Atomic uint32_t generation; /* how often it was broadcast; a futex */
+    uint32_t sleepers;           /* guarded by the mutex */
 } weir__cond;
 
 /* For one with static storage. */
-#define WEIR__COND_INIT { PTHREAD_COND_INITIALIZER, 0 }
+#define WEIR__COND_INIT { 0, 0 }
 
-void weir__cond_init(weir__cond *cond);
+static inline void weir__cond_init(weir__cond *cond)
+{
+    *cond = (weir__cond)WEIR__COND_INIT;
+}
 void weir__cond_destroy(weir__cond *cond);
 void weir__cond_wait(weir__cond *cond, weir__mutex *mutex) WEIR_REQUIRES(mutex);
 /* The same for a millisecond at most; in a stepped run the turn is kept. */

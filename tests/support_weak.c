@@ -35,6 +35,7 @@ typedef struct thread {
     clocks after;
     uint8_t last_word, last_store; /* of its last load */
     bool waits;
+    bool sleeps[WEAK_WORDS]; /* on a futex */
     uint64_t past; /* what it has done and got: where in its program it is */
 } thread;
 
@@ -245,15 +246,71 @@ void weak_store(const volatile void *address, uint32_t value, memory_order order
     has_done(2, value);
 }
 
-uint32_t weak_exchange(const volatile void *address, uint32_t value)
+static uint32_t load_last(uint32_t index, memory_order order)
+{
+    return load_at(index, now.memory.words[index].stores - 1u, order);
+}
+
+uint32_t weak_exchange_explicit(const volatile void *address, uint32_t value,
+                                memory_order order)
 {
     step();
     uint32_t index = index_of(address);
-    uint32_t was = load_at(index, now.memory.words[index].stores - 1u,
-                           memory_order_seq_cst);
-    store_last(index, value, memory_order_seq_cst);
+    uint32_t was = load_last(index, order);
+    store_last(index, value, order);
     has_done(3, was);
     return was;
+}
+
+uint32_t weak_exchange(const volatile void *address, uint32_t value)
+{
+    return weak_exchange_explicit(address, value, memory_order_seq_cst);
+}
+
+uint32_t weak_compare_exchange(const volatile void *address, uint32_t expected,
+                               uint32_t value, memory_order order)
+{
+    step();
+    uint32_t index = index_of(address);
+    const word *all = &now.memory.words[index];
+    uint32_t was = all->all[all->stores - 1].value;
+    if (was == expected) {
+        (void)load_last(index, order);
+        store_last(index, value, order);
+    }
+    has_done(16, was);
+    return was;
+}
+
+/* The system looks under a lock of its own, and wakes under it. */
+void weak_futex_wait(const volatile void *address, uint32_t value)
+{
+    step();
+    uint32_t index = index_of(address);
+    bool *sleeps = &self()->sleeps[index];
+    has_done(17, 0);
+    *sleeps = load_last(index, memory_order_relaxed) == value;
+    while (*sleeps)
+        (void)turns_block(sleeps, true);
+    has_done(18, 0);
+}
+
+void weak_futex_wake(const volatile void *address)
+{
+    step();
+    uint32_t index = index_of(address);
+    bool *sleepers[WEAK_THREADS];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < now.program->threads; i++) {
+        if (now.memory.threads[i].sleeps[index])
+            sleepers[count++] = &now.memory.threads[i].sleeps[index];
+    }
+    if (count > 0) {
+        bool *woken = sleepers[choose(count)];
+        *woken = false;
+        turns_wake(woken);
+    }
+    has_done(19, count);
 }
 
 void weak_membarrier(void)

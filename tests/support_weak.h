@@ -48,6 +48,15 @@ void weak_explore(const weak_program *program);
 uint32_t weak_load(const volatile void *word, memory_order order);
 void     weak_store(const volatile void *word, uint32_t value, memory_order order);
 uint32_t weak_exchange(const volatile void *word, uint32_t value);
+uint32_t weak_exchange_explicit(const volatile void *word, uint32_t value,
+                                memory_order order);
+/* Gives the last value; `value` takes its place if it is `expected`. */
+uint32_t weak_compare_exchange(const volatile void *word, uint32_t expected,
+                               uint32_t value, memory_order order);
+
+/* futex(2): sleeps if the last value is `value`; and wakes one of those who do, any. */
+void weak_futex_wait(const volatile void *word, uint32_t value);
+void weak_futex_wake(const volatile void *word);
 
 void weak_membarrier(void);
 

@@ -2,9 +2,8 @@
  * as a user has them: none for hits, three for each magazine of blocks that one thread
  * allocates and another frees, and a few more where it frees them on another stream.
  *
- * The library's locks are the system's, and the dynamic linker finds them in the
- * program first: here they are counted. */
-#include <dlfcn.h>
+ * The program is linked from the library's own objects, and the linker puts a count in
+ * the place of what takes a lock. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +15,7 @@
 #include <cmocka.h>
 
 #include "hits.h"
+#include "sync.h"
 
 #define PAIRS    32768
 #define BATCH    16   /* blocks that change hands at once */
@@ -30,26 +30,15 @@
 /* ---- locks, counted ---- */
 
 static _Thread_local uint64_t locks;
-static int (*system_lock)(pthread_mutex_t *mutex);
-static int (*system_trylock)(pthread_mutex_t *mutex);
 
-/* Finds the system's own; no lock is taken before by anybody whom it matters to. */
-__attribute__((constructor)) static void find_system_locks(void)
-{
-    *(void **)&system_lock = dlsym(RTLD_NEXT, "pthread_mutex_lock");
-    *(void **)&system_trylock = dlsym(RTLD_NEXT, "pthread_mutex_trylock");
-}
+/* What the linker makes of the library's calls, and what they were (--wrap). */
+void __real_weir__mutex_lock(weir__mutex *mutex);
+void __wrap_weir__mutex_lock(weir__mutex *mutex);
 
-int pthread_mutex_lock(pthread_mutex_t *mutex)
+void __wrap_weir__mutex_lock(weir__mutex *mutex)
 {
     locks++;
-    return system_lock(mutex);
-}
-
-int pthread_mutex_trylock(pthread_mutex_t *mutex)
-{
-    locks++;
-    return system_trylock(mutex);
+    __real_weir__mutex_lock(mutex);
 }
 
 /* ---- one thread ---- */
@@ -89,7 +78,7 @@ static void hits_lock_nothing(void **state)
 
 /* ---- blocks that change hands ---- */
 
-/* A batch of blocks, full or empty: the lock is the system's, for it is not counted. */
+/* A batch of blocks, full or empty. */
 typedef struct hands {
     hits_scene scene;
     pthread_mutex_t lock;
@@ -101,7 +90,7 @@ typedef struct hands {
 
 static void await_full(hands *self, bool is_full)
 {
-    system_lock(&self->lock);
+    pthread_mutex_lock(&self->lock);
     while (self->is_full != is_full)
         pthread_cond_wait(&self->changed, &self->lock);
     pthread_mutex_unlock(&self->lock);
@@ -109,7 +98,7 @@ static void await_full(hands *self, bool is_full)
 
 static void set_full(hands *self, bool is_full)
 {
-    system_lock(&self->lock);
+    pthread_mutex_lock(&self->lock);
     self->is_full = is_full;
     pthread_cond_signal(&self->changed);
     pthread_mutex_unlock(&self->lock);

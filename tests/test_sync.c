@@ -61,7 +61,7 @@ static void play(shared *with, size_t count, void (*entry)(void *), uint64_t see
         players[i] = (player){ with, (char)('a' + i) };
         arguments[i] = &players[i];
     }
-    must_ok(weir__baton_run(choose_by_seed, &state, count, entry, arguments));
+    must_ok(weir__baton_run(choose_by_seed, &state, 1, count, entry, arguments));
 }
 
 static void note(player *self)
@@ -147,7 +147,7 @@ static void exploring_finds_every_order(void **state)
         player players[] = { { &with, 'a' }, { &with, 'b' } };
         void *arguments[] = { &players[0], &players[1] };
         shared_begin(&with, false);
-        must_ok(weir__baton_run(explore_choose, &ways, 2, note_once, arguments));
+        must_ok(weir__baton_run(explore_choose, &ways, 1, 2, note_once, arguments));
         must(strcmp(with.order, "ab") == 0 || strcmp(with.order, "ba") == 0);
         found |= with.order[0] == 'a' ? 1 : 2;
         shared_end(&with);
@@ -359,7 +359,7 @@ static void run_without_a_chooser_is_side_by_side(void **state)
     (void)state;
     void *arguments[] = { NULL, NULL };
     atomic_store(&met, 0);
-    must_ok(weir__baton_run(NULL, NULL, 2, meet_the_other, arguments));
+    must_ok(weir__baton_run(NULL, NULL, 1, 2, meet_the_other, arguments));
     must_equal(atomic_load(&met), 2);
 }
 
@@ -369,7 +369,7 @@ static void begin_another(void *argument)
     void *arguments[] = { argument };
     uint64_t seed = 0;
     must_answer(WEIR_INVALID_ARGUMENT,
-                weir__baton_run(choose_by_seed, &seed, 1, begin_another, arguments));
+                weir__baton_run(choose_by_seed, &seed, 1, 1, begin_another, arguments));
     self->with->counter++;
 }
 
@@ -391,7 +391,7 @@ static void run_that_finds_no_memory_runs_nobody(void **state)
     uint64_t seed = 0;
     weir__host_fail_at(1, false);
     must_answer(WEIR_OUT_OF_HOST_MEMORY,
-                weir__baton_run(choose_by_seed, &seed, 1, increment, arguments));
+                weir__baton_run(choose_by_seed, &seed, 1, 1, increment, arguments));
     weir__host_fail_at(0, false);
     must_equal(with.counter, 0);
     shared_end(&with);

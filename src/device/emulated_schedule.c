@@ -13,6 +13,7 @@
  * What another process has done nobody tells: who waits for that looks again every
  * millisecond (a worker whose first work waits; a host thread that waits and finds
  * nothing else to do). Without work only the host waits for other processes. */
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
