@@ -425,25 +425,6 @@ size_t weir__pool_flush_chunk(weir__request *request)
     return bytes;
 }
 
-bool weir__pool_flush(weir__request *request)
-{
-    weir__pool *self = request->pool;
-    size_t given = 0, bytes;
-
-    if (!flush_can_help(request))
-        return false;
-
-    /* What a capture has is its own, and goes nowhere before it is released. */
-    if (weir__order_is_captured(self->order, (weir__mark){ request->clock, 0 }))
-        return false;
-    while ((bytes = weir__pool_flush_chunk(request)) > 0)
-        given += bytes;
-    if (given < needed_bytes(request))
-        given += weir__pool_flush_parts(request, needed_bytes(request) - given);
-    weir__pool_forget_skips(self);
-    return given > 0;
-}
-
 /* Gives a chunk that is not in the heap any more upstream, behind `count` points. */
 static size_t give_upstream(weir__pool *self, weir__chunk *chunk,
                             const weir_point *points, size_t count)
@@ -494,6 +475,7 @@ size_t weir__pool_trim_sync(weir__pool *self, size_t keep_bytes)
 /* What was not waited for. */
 typedef struct unfinished {
     weir__pool *pool;
+    const weir__request *request; /* that it is given for; null: for none */
     weir_point points[UNFINISHED_MAX]; /* one per clock */
     size_t count;
 } unfinished;
@@ -522,7 +504,9 @@ static bool sync_or_note(void *context, weir__mark mark)
            note_unfinished(rest, mark);
 }
 
-/* What a capture has is its own, and for what is set aside there is no point. */
+/* What a capture has is its own, and for what is set aside there is no point. For a
+ * request only what its stream could wait for: not what the device alone knows to be
+ * captured. */
 static bool note_for_upstream(void *context, weir__mark mark)
 {
     unfinished *rest = context;
@@ -530,10 +514,50 @@ static bool note_for_upstream(void *context, weir__mark mark)
     if (weir__order_is_done(order, 0, mark))
         return true;
     if (mark.clock != WEIR__CLOCK_ASIDE && !weir__order_is_captured(order, mark) &&
+        (rest->request == NULL ||
+         weir__order_can_wait(order, rest->request->clock, mark)) &&
         note_unfinished(rest, mark))
         return true;
-    *rest = (unfinished){ .pool = rest->pool }; /* for the next chunk */
+    rest->count = 0; /* for the next chunk */
     return false;
+}
+
+/* Where nothing else is left: chunks that are all free, if still at work for other
+ * streams, so many bytes. It is upstream's to wait. */
+static size_t flush_behind_points(weir__request *request, size_t bytes)
+{
+    weir__pool *self = request->pool;
+    size_t given = 0;
+    while (given < bytes) {
+        unfinished rest = { .pool = self, .request = request };
+        weir__chunk *chunk = take_chunk(self, note_for_upstream, &rest);
+        if (chunk == NULL)
+            break;
+        given += give_upstream(self, chunk, rest.points, rest.count);
+    }
+    weir__pool_forget_skips(self);
+    return given;
+}
+
+bool weir__pool_flush(weir__request *request)
+{
+    weir__pool *self = request->pool;
+    size_t given = 0, bytes;
+
+    if (!flush_can_help(request))
+        return false;
+
+    /* What a capture has is its own, and goes nowhere before it is released. */
+    if (weir__order_is_captured(self->order, (weir__mark){ request->clock, 0 }))
+        return false;
+    while ((bytes = weir__pool_flush_chunk(request)) > 0)
+        given += bytes;
+    if (given < needed_bytes(request))
+        given += weir__pool_flush_parts(request, needed_bytes(request) - given);
+    weir__pool_forget_skips(self);
+    if (given < needed_bytes(request) && request->wait_status == WEIR_OK)
+        given += flush_behind_points(request, needed_bytes(request) - given);
+    return given > 0;
 }
 
 size_t weir__pool_give_idle(weir__pool *self)

@@ -470,8 +470,9 @@ weir_status weir__pool_draw_initial(weir__request *request, uint32_t *out);
  * request->refusal says by whom. */
 weir_status weir__pool_grow(weir__request *request, uint32_t *out);
 /* Gives upstream, in order of the request's stream, all chunks that are free and
- * that the stream may take as a whole; asks for what is not known. True if there
- * were any. */
+ * that the stream may take as a whole; asks for what is not known. If that is too
+ * little, then others that are free, behind what they were used for last, unless a
+ * wait has failed. True if there were any. */
 bool weir__pool_flush(weir__request *request);
 /* What was returned without a record is found from now on, if there is host memory for
  * one. */

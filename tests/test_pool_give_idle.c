@@ -22,6 +22,26 @@ static void idle_chunks_go_behind_their_work(void **state)
     close_scene(&it);
 }
 
+/* Before a request is refused, too, whose stream waits for nothing: all is free, if not
+ * done, and in two chunks. */
+static void nobody_is_refused_for_chunks_that_are_at_work(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene(2, 0, 2 * MIB, MIB);
+    void *a = take_on(&it, 0, MIB), *b = take_on(&it, 0, MIB);
+    uint64_t gate = stall(&it, 0);
+    give_on(&it, 0, a, MIB);
+    give_on(&it, 0, b, MIB);
+    uint64_t waits = calls_of(it.device).stream_wait_event;
+    void *both = take_on(&it, 1, 2 * MIB);
+    must_equal(calls_of(it.device).stream_wait_event, waits);
+    must_equal(statistics_of(it.pool).held_bytes, 2 * MIB);
+    must_ok(weir_stream_sync(it.device, it.streams[1]));
+    open_gate(&it, gate);
+    give_on(&it, 1, both, 2 * MIB);
+    close_scene(&it);
+}
+
 /* A capture goes on with what it had. */
 static void a_capture_keeps_its_chunks(void **state)
 {
@@ -141,6 +161,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(idle_chunks_go_behind_their_work),
+        cmocka_unit_test(nobody_is_refused_for_chunks_that_are_at_work),
         cmocka_unit_test(a_capture_keeps_its_chunks),
         cmocka_unit_test(what_is_set_aside_stays),
         cmocka_unit_test(a_chunk_of_too_many_streams_stays),
