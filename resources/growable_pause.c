@@ -378,7 +378,8 @@ static weir_status resume_stopped(weir__pause *self, record *it, weir_stream str
     if (status == WEIR_OK)
         return WEIR_OK;
     weir__error_keep(&why);
-    if (written_sync(self) == WEIR_OK) {
+    /* A pool above may have handed some of it out meanwhile; and copies may be on. */
+    if (weir__order_stream_sync(self->device->order, stream) == WEIR_OK) {
         weir__pages_look(self->pages, it->now, it->count);
         (void)unmap_all(self, it);
     }

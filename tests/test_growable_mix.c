@@ -327,6 +327,7 @@ static void play(const char *spec, uint64_t seed, uint64_t steps)
     must_ok(weir_resource_get_properties(it.mr, &it.about));
     for (uint64_t i = 0; i < steps; i++)
         step(&it);
+    gather(&it);
     if (below(&it, 2) == 0)
         must_ok(weir_growable_resume(it.mr, it.streams[0]));
     it.is_paused = true; /* no more looks */
@@ -334,6 +335,7 @@ static void play(const char *spec, uint64_t seed, uint64_t steps)
         if (it.slots[i].ptr != NULL)
             go(&it, &it.slots[i]);
     }
+    gather(&it);
     if (below(&it, 2) == 0) {
         must_ok(weir_growable_resume(it.mr, it.streams[0]));
         must_ok(weir_device_sync(it.device));

@@ -378,6 +378,45 @@ static void a_resume_writes_on_its_stream(void **state)
     end(&it);
 }
 
+/* A pool above hands out what it has while it is paused. Where the resume fails, what it
+ * has mapped goes again, not beside who has got some of it in front of it: also of a
+ * chunk that the device had not unmapped. */
+static void who_comes_meanwhile_is_waited_for(void **state)
+{
+    (void)state;
+    for (int kept = 0; kept < 2; kept++) {
+        scene it = begin();
+        weir_stream other = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+        weir_resource *pool = open_spec(it.device, "pool/growable(chunk=2MiB)");
+        void *first = take(pool, it.stream, PAGE / 2);
+        void *second = take(pool, it.stream, PAGE);
+        stamp(it.device, it.stream, first, PAGE / 2, 1);
+        stamp(it.device, it.stream, second, PAGE, 2);
+        (void)weir_resource_trim_sync(pool, 0);
+        plan_fault(it.device, "range_unmap", 2, false, WEIR_DEVICE_ERROR);
+        must_ok(weir_growable_pause_sync(pool, it.stream, kept ? it.host : NULL));
+        must(statistics_of(pool).held_bytes >= PAGE); /* which it did not unmap */
+        void *late = take(pool, other, PAGE / 4);
+        must_ok(weir_stream_wait(it.device, it.stream, other));
+        plan_fault(it.device, kept ? "copy" : "range_map", 1, false,
+                   WEIR_DEVICE_ERROR);
+        must_answer(WEIR_DEVICE_ERROR, weir_growable_resume(pool, it.stream));
+        plan_fault(it.device, NULL, 0, false, WEIR_OK);
+        must_ok(weir_growable_resume(pool, it.stream));
+        if (kept) {
+            check_stamp(it.device, it.stream, first, PAGE / 2, 1);
+            check_stamp(it.device, it.stream, second, PAGE, 2);
+        }
+        must_ok(weir_stream_wait(it.device, other, it.stream));
+        give(pool, other, late, PAGE / 4);
+        give(pool, it.stream, first, PAGE / 2);
+        give(pool, it.stream, second, PAGE);
+        weir_resource_unref(pool);
+        end_stream(it.device, other);
+        end(&it);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +431,7 @@ int main(void)
         cmocka_unit_test(work_beside_a_pause_is_found),
         cmocka_unit_test(work_on_paused_memory_is_refused),
         cmocka_unit_test(a_resume_writes_on_its_stream),
+        cmocka_unit_test(who_comes_meanwhile_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,8 +137,8 @@ weir_growable_pause_sync(weir_resource *mr, weir_stream stream, weir_resource *k
 /* Resumes: maps as much as was unmapped of what is still in use, and puts the copies
  * back on `stream`, where memory of keep_in goes back behind them. What follows on the
  * stream can use it all, other streams only behind that; nothing is unmapped before.
- * Waits for nothing on the host, unless a copy fails. Not paused: OK, and nothing
- * changes.
+ * Waits for nothing on the host, unless it fails: then for what is on `stream`. Not
+ * paused: OK, and nothing changes.
  *
  *   OUT_OF_MEMORY      the device has not so much memory now
  *   INVALID_ARGUMENT, CAPTURING, PAUSED, DEVICE_ERROR, DEVICE_LOST   as above
