@@ -206,7 +206,6 @@ bool weir__pool_give_large(weir__pool *self, weir__cache *cache, uint32_t id,
     const bool is_still = weir__heap_is_still(block, ptr, tag) &&
                           weir__heap_asked_bytes(block, tag) == bytes;
     if (WEIR_LIKELY(is_still)) {
-        weir__cache_settle_spilt_locked(self, cache); /* the sooner it has a mark */
         uint64_t number = mark_for_locked(self, cache, 1);
         weir__heap_set_tag(block, WEIR__HEAP_CACHED);
         (void)weir__heap_release_to(&self->heap, id, block,

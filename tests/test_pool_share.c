@@ -169,11 +169,13 @@ static void a_refusal_ends_growth_before_waiting(void **state)
 }
 
 /* Who looked for neighbours in vain looks again before anybody is refused, also if
- * nothing has come back since: these were a capture's. */
+ * nothing has come back since: these were a capture's. The chunk is in use besides, and
+ * cannot go upstream instead. */
 static void nobody_is_refused_for_an_old_search(void **state)
 {
     (void)state;
-    pool_scene it = open_scene(1, 2 * MIB, 2 * MIB, MIB);
+    pool_scene it = open_scene(1, 4 * MIB, 4 * MIB, MIB);
+    void *stays = take_on(&it, 1, 2 * MIB);
     weir_capture *capture;
     must_ok(weir_capture_begin(it.pool, it.streams[0], &capture));
     void *a = take(it.pool, it.streams[0], MIB), *b = take_on(&it, 1, MIB);
@@ -183,6 +185,7 @@ static void nobody_is_refused_for_an_old_search(void **state)
     (void)try_take(&it, 2, 2 * MIB, WEIR_LIMIT_REACHED);
     must_ok(weir_capture_release(capture, it.streams[0]));
     give_on(&it, 2, take_on(&it, 2, 2 * MIB), 2 * MIB);
+    give_on(&it, 1, stays, 2 * MIB);
     close_scene(&it);
 }
 
