@@ -311,6 +311,7 @@ static void undeclared(bool joins)
     weir_stream captured = joins ? it.c : it.b;
     void *x = take(it.pool, it.a, SIZE);
     stamp(it.device, it.a, x, SIZE, 1);
+    uint64_t gate = raw_stall(it.device, it.a); /* x is not done before */
     give(it.pool, it.a, x, SIZE);
 
     must_ok(weir_emulated_capture_begin(it.device, it.b));
@@ -318,6 +319,7 @@ static void undeclared(bool joins)
     raw_record(it.device, event, it.b);
     raw_wait_event(it.device, it.c, event);
     try_everything(&it, captured);
+    raw_open_gate(it.device, gate);
     work_put(it.device, it.c, &log, '2');
     raw_record(it.device, event, it.c);
     raw_wait_event(it.device, it.b, event);

@@ -353,7 +353,7 @@ static void streams_that_go_on_need_no_device(void **state)
 {
     (void)state;
     pool_scene it = open_with_slack(WEIR_EMULATED_NO_WORK, 0, 64 * MIB, 0);
-    turnover all = { .it = &it, .seed = support_seed(3) };
+    turnover all = { .it = &it, .seed = 3 };
     run_turnover(&all, 100 * 1024);
     weir_device_calls before = calls_of(it.device);
     run_turnover(&all, 100 * 1024);
