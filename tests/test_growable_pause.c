@@ -378,9 +378,9 @@ static void a_resume_writes_on_its_stream(void **state)
     end(&it);
 }
 
-/* A pool above hands out what it has while it is paused. Where the resume fails, what it
- * has mapped goes again, not beside who has got some of it in front of it: also of a
- * chunk that the device had not unmapped. */
+/* A pool above hands out what it has while it is paused. Where the resume fails, what
+ * it has mapped goes again, not beside who has got some of it in front of it: also of
+ * a chunk that the device had not unmapped. */
 static void who_comes_meanwhile_is_waited_for(void **state)
 {
     (void)state;
