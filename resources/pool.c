@@ -297,13 +297,13 @@ static returning begin_return(weir__pool *self, const void *ptr, size_t bytes,
     returning it = { 0 };
     *wrong = (slip){ 0 };
     weir__mutex_lock(&self->lock);
-    uint32_t id = 0;
-    weir__heap_block *block = weir__heap_lookup(&self->heap.view, ptr, &id);
-    if (block == NULL) {
+    const uint32_t id = weir__heap_find(&self->heap, ptr);
+    if (id == 0) {
         *wrong = unknown_pointer(self, ptr);
         weir__mutex_unlock(&self->lock);
         return it;
     }
+    weir__heap_block *block = weir__heap_block_of(&self->heap, id);
     sighting seen = see_locked(self, block);
     size_t asked = weir__heap_asked_bytes(block, seen.tag);
     size_t aligned = asked_alignment(seen.tag);
@@ -452,11 +452,13 @@ weir_status weir__pool_find(void *context, const void *ptr, weir_block *out)
 {
     weir__pool *self = context;
     weir__mutex_lock(&self->lock);
-    uint32_t id;
-    const weir__heap_block *block = weir__heap_lookup(&self->heap.view, ptr, &id);
+    const uint32_t id = weir__heap_find(&self->heap, ptr);
+    const weir__heap_block *block = NULL;
     sighting seen = { 0 };
-    if (block != NULL)
+    if (id != 0) {
+        block = weir__heap_block_of(&self->heap, id);
         seen = see_locked(self, block);
+    }
     if (seen.is_out)
         *out = (weir_block){
             .struct_size = sizeof *out,
@@ -466,7 +468,7 @@ weir_status weir__pool_find(void *context, const void *ptr, weir_block *out)
             .stream = weir__heap_owner_at(&self->heap, seen.birth)->stream
         };
     weir__mutex_unlock(&self->lock);
-    if (block == NULL && weir__pool_passes(self))
+    if (id == 0 && weir__pool_passes(self))
         return weir__pool_find_passed(self, ptr, out);
     if (!seen.is_out)
         return weir__fail(WEIR_NOT_FOUND, "pool: no block that is out begins at %p",

@@ -104,9 +104,8 @@ bool weir__pool_pass_back_after(weir__pool *self, void *ptr, size_t bytes,
 /* Whether upstream may be asked about what begins at `ptr`. */
 static weir_status check_passed(weir__pool *self, const void *ptr)
 {
-    uint32_t id;
     weir__mutex_lock(&self->lock);
-    bool is_passed = weir__heap_lookup(&self->heap.view, ptr, &id) == NULL;
+    bool is_passed = weir__heap_find(&self->heap, ptr) == 0;
     weir__mutex_unlock(&self->lock);
     return is_passed ? WEIR_OK
                      : weir__fail(WEIR_NOT_SUPPORTED,

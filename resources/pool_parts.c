@@ -259,7 +259,7 @@ bool weir__pool_cut_out(weir__pool *self, size_t wanted_bytes,
 {
     idle_run it;
     size_t promises;
-    bool found = self->up.cut_bytes >= (size_t)1 << WEIR__PAGE_BITS, is_cut = false;
+    bool found = self->up.cut_bytes >= WEIR__HEAP_GRAIN, is_cut = false;
     while (found && !is_cut) {
         weir__chunk *records[2] = { weir__host_alloc(sizeof(weir__chunk)),
                                     weir__host_alloc(sizeof(weir__chunk)) };

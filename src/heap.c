@@ -55,7 +55,7 @@ static inline void absorb(weir__heap *heap, uint32_t id, weir__heap_block *block
     uint32_t after = weir__heap_behind(its);
     weir__heap_block *behind = block_at(heap, after);
     join(block, id, behind, after);
-    weir__heap_map_put(heap, its, next, block, behind, false);
+    weir__heap_map_remove(heap, next, its);
     weir__heap_set_grains(block, weir__heap_grains(block) + weir__heap_grains(its));
     weir__heap_record_give_back(heap, next, its);
 }
@@ -252,7 +252,7 @@ static inline uint32_t split(weir__heap *heap, uint32_t id, weir__heap_block *bl
     behind->before = rest;
     weir__heap_set_behind(block, rest);
     weir__heap_set_grains(block, grains);
-    weir__heap_map_put(heap, its, rest, block, behind, true);
+    weir__heap_map_insert(heap, rest, its);
     return rest;
 }
 
@@ -425,33 +425,31 @@ uint32_t weir__heap_add_chunk(weir__heap *heap, weir__chunk *chunk, uintptr_t ba
     weir__heap_map_add(heap, base, base + bytes);
     uint32_t id = lone_record(heap, base, bytes, WEIR__HEAP_HELD);
     chunk_end(heap, chunk, id);
-    weir__heap_map_insert(heap, id);
+    weir__heap_map_insert(heap, id, block_at(heap, id));
     return id;
 }
 
 uint32_t weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk, size_t bytes)
 {
-    const uintptr_t segment = (uintptr_t)1 << WEIR__SEGMENT_BITS;
     WEIR_CHECK(bytes > 0 && bytes % WEIR__HEAP_GRAIN == 0,
                "a chunk is made of whole grains");
     WEIR_CHECK(bytes <= WEIR__CHUNK_MOST - chunk->bytes,
                "a block's grains are counted");
     uintptr_t end = chunk->base + chunk->bytes;
-    uintptr_t next_segment = (end | (segment - 1)) + 1;
     chunk_wants(heap, chunk, bytes);
-    if (end + bytes >= next_segment)
-        weir__heap_map_add(heap, next_segment, end + bytes);
+    const uintptr_t next = weir__heap_map_next(end - 1);
+    if (end + bytes > next)
+        weir__heap_map_add(heap, next, end + bytes);
 
     weir__heap_block *old = block_at(heap, chunk->end);
-    uint32_t last = old->before, others = weir__heap_behind(old);
+    uint32_t last = old->before;
     weir__heap_record_give_back(heap, chunk->end, old);
     uint32_t id = lone_record(heap, end, bytes, WEIR__HEAP_HELD);
     join(block_at(heap, last), last, block_at(heap, id), id);
     chunk->bytes += bytes;
     heap->bytes += bytes;
     chunk_end(heap, chunk, id);
-    weir__heap_set_behind(block_at(heap, chunk->end), others);
-    weir__heap_map_insert(heap, id);
+    weir__heap_map_insert(heap, id, block_at(heap, id));
     return id;
 }
 
@@ -462,8 +460,6 @@ void weir__heap_split_chunk(weir__heap *heap, weir__chunk *chunk, weir__chunk *r
     uintptr_t base = weir__heap_base(block);
     uint32_t last = block->before;
     WEIR_CHECK(last != 0, "what is left of a chunk has a block");
-    /* So no page of the map has blocks of both: it stays as it is. */
-    WEIR_CHECK(base % ((uintptr_t)1 << WEIR__PAGE_BITS) == 0, "a page has one of both");
     *rest = (weir__chunk){ .base = base, .end = chunk->end, .older = chunk,
                            .bytes = chunk->base + chunk->bytes - base,
                            .newer = chunk->newer };
@@ -472,7 +468,8 @@ void weir__heap_split_chunk(weir__heap *heap, weir__chunk *chunk, weir__chunk *r
     chunk->bytes -= rest->bytes;
     block->before = 0;
     chunk_end(heap, chunk, last);
-    weir__heap_map_add(heap, base, base);
+    if (weir__heap_map_next(base - 1) > base) /* a segment has some of both */
+        weir__heap_map_add(heap, base, base + 1);
     heap->segments_wanted -= chunk->segments;
     chunk->segments = 0;
     chunk_wants(heap, chunk, chunk->bytes);
@@ -486,7 +483,7 @@ void weir__heap_remove_chunk(weir__heap *heap, weir__chunk *chunk)
     WEIR_CHECK(weir__heap_state_at(heap, first) == WEIR__HEAP_HELD,
                "who removes holds all");
     drop_record(heap, first);
-    weir__heap_map_remove(heap, first);
+    weir__heap_map_remove(heap, first, block_at(heap, first));
     weir__heap_record_give_back(heap, first, block_at(heap, first));
     weir__heap_record_give_back(heap, chunk->end, block_at(heap, chunk->end));
     weir__heap_map_drop(heap, chunk->base, chunk->base + chunk->bytes);
@@ -498,7 +495,7 @@ void weir__heap_remove_chunk(weir__heap *heap, weir__chunk *chunk)
 
 uint32_t weir__heap_first(const weir__heap *heap, const weir__chunk *chunk)
 {
-    return weir__heap_map_first(heap, chunk->base);
+    return weir__heap_map_first(heap, chunk);
 }
 
 uint32_t weir__heap_last(const weir__heap *heap, const weir__chunk *chunk)
@@ -531,5 +528,10 @@ bool weir__heap_fits(const weir__heap *heap, uint32_t first, uint32_t last,
 uint32_t weir__heap_find(const weir__heap *heap, const void *ptr)
 {
     uint32_t id = 0;
-    return weir__heap_lookup(&heap->view, ptr, &id) != NULL ? id : 0;
+    if (weir__heap_lookup(&heap->view, ptr, &id) == NULL && heap->missing != 0) {
+        id = weir__heap_around(heap, ptr);
+        if (id != 0 && weir__heap_base(block_at(heap, id)) != (uintptr_t)ptr)
+            id = 0;
+    }
+    return id;
 }

@@ -14,8 +14,8 @@
  *     its own. Up to 1 MiB each size has a bin, above that sizes that are near each
  *     other share one. A bin is a search tree, by bytes and address. So the best fit of
  *     a clock is the lowest in the request's own bin, or in the next that has any.
- *   - Every block is in the map by address. Its neighbours stand in the record; behind
- *     the last of a chunk is the chunk's END.
+ *   - Every block is in the map by address, but for what found no room there. Its
+ *     neighbours stand in the record; behind the last of a chunk is the chunk's END.
  *
  * Giving back never needs memory: a merge only frees records, and for what merges with
  * nothing some are kept. Should these be used up the block is RETURNED: free, but not
@@ -107,8 +107,9 @@ typedef struct weir__heap_free {
 
 typedef struct weir__heap_array weir__heap_array;
 typedef struct weir__heap_slab weir__heap_slab;
-typedef struct weir__heap_tables weir__heap_tables;
 typedef struct weir__heap_segments weir__heap_segments;
+/* The most entries of a segment are twice the blocks that may begin there. */
+#define WEIR__SEGMENT_SIZES (WEIR__SEGMENT_BITS - WEIR__HEAP_GRAIN_BITS + 2)
 typedef struct weir__heap_rows weir__heap_rows;
 
 /* Records of a home that stand for nothing. A line of its own: who takes and gives back
@@ -146,14 +147,12 @@ typedef struct weir__heap {
     size_t owning_count;
 
     weir__heap_segments *segments;   /* all that were made */
-    weir__heap_segment *segment_spares;
+    weir__heap_segment *segment_spares[WEIR__SEGMENT_SIZES]; /* by log2 of entries */
     size_t segment_count, segment_spare_count;
+    size_t segment_room;             /* how many of the smallest were made */
     size_t segments_wanted;          /* by the chunks */
-    weir__heap_tables *tables;       /* all that were made */
-    uint32_t table_count, table_room;
-    uint32_t *table_spares;          /* a stack */
-    uint32_t table_spare_count;
-    bool wants_table;
+    weir__heap_segment *segments_full; /* the first of a list: they want room */
+    uint32_t missing;                /* blocks that found none */
 
     weir__chunk *oldest, *newest;
     uint32_t limbo;                  /* first of the list */
@@ -252,8 +251,8 @@ uint32_t weir__heap_add_chunk(weir__heap *heap, weir__chunk *chunk, uintptr_t ba
  * same. */
 uint32_t weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk, size_t bytes);
 /* Makes two chunks of one: `rest`, a new record, begins with `block`, which is not the
- * first, at a multiple of 8 KiB. Needs a record that was promised, and what
- * weir__heap_reserve reserves for nothing. */
+ * first. Needs a record that was promised, and what weir__heap_reserve reserves for
+ * nothing. */
 void weir__heap_split_chunk(weir__heap *heap, weir__chunk *chunk, weir__chunk *rest,
                             uint32_t block);
 /* Unlinks `chunk`, all of whose blocks are HELD. */

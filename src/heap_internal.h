@@ -12,7 +12,6 @@
 #define WEIR__FREE_SLAB_BITS 3u
 #define WEIR__OWNERS_SPARE   2u
 #define WEIR__SWEEP_LEAST    2u
-#define WEIR__TABLES_MADE    2u
 #define WEIR__RESERVE_LEAST  2u
 #define WEIR__ROOM_LEAST     2u
 #define WEIR__ROWS_MADE      2u
@@ -20,16 +19,11 @@
 #define WEIR__FREE_SLAB_BITS 7u
 #define WEIR__OWNERS_SPARE   16u
 #define WEIR__SWEEP_LEAST    16u
-#define WEIR__TABLES_MADE    64u
 #define WEIR__RESERVE_LEAST  16u
 #define WEIR__ROOM_LEAST     16u
 #define WEIR__ROWS_MADE      8u
 #endif
 #define WEIR__RESERVE_SHARE 32u
-
-/* A page is given a table when so many blocks begin in it, and loses it again. */
-#define WEIR__TABLE_FROM 8u
-#define WEIR__CHAIN_FROM 3u
 
 /* ---- heap.c ---- */
 
@@ -56,13 +50,12 @@ static inline void weir__heap_set_link(weir__heap_block *block, uint32_t link)
 
 static inline uint32_t weir__heap_behind(const weir__heap_block *block)
 {
-    return atomic_load_explicit(&block->after, memory_order_relaxed);
+    return block->after;
 }
 
-/* Release: who follows it without the lock finds the record as it was set up. */
 static inline void weir__heap_set_behind(weir__heap_block *block, uint32_t id)
 {
-    atomic_store_explicit(&block->after, id, memory_order_release);
+    block->after = id;
 }
 
 /* The free record of a block that has one. */
@@ -259,73 +252,25 @@ void weir__heap_map_close(weir__heap *heap);
  * they begin, so that what is asked of the host does not depend on addresses. */
 size_t weir__heap_map_segments(size_t bytes);
 size_t weir__heap_map_bytes(const weir__heap *heap);
-/* Makes a table if one is wanted, and one can be had. */
+/* Where the segment after that of `address` begins. */
+static inline uintptr_t weir__heap_map_next(uintptr_t address)
+{
+    return (address | (((uintptr_t)1 << WEIR__SEGMENT_BITS) - 1)) + 1;
+}
+
+/* Makes room where it is wanted, if there is host memory. */
 void weir__heap_map_stock(weir__heap *heap);
 
-/* The entry of the page of what is in the heap. */
-static inline _Atomic uint32_t *weir__heap_page(const weir__heap *heap,
-                                                uintptr_t address)
-{
-    weir__heap_index *index =
-        atomic_load_explicit(&heap->view.index, memory_order_relaxed);
-    uint64_t number = (uint64_t)address >> WEIR__SEGMENT_BITS;
-    uint32_t slot = (uint32_t)((number * WEIR__SEGMENT_HASH) >> index->shift);
-    weir__heap_segment *segment;
-    for (;; slot = (slot + 1) & index->mask) {
-        segment = atomic_load_explicit(&index->slots[slot], memory_order_relaxed);
-        WEIR_ASSERT(segment != NULL, "what is in the heap has a segment");
-        if (atomic_load_explicit(&segment->number, memory_order_relaxed) == number)
-            break;
-    }
-    return &segment->pages[(address >> WEIR__PAGE_BITS) & (WEIR__SEGMENT_PAGES - 1)];
-}
-
-/* Puts a block into the map, or takes it out, that stands between its neighbours, or an
- * END in their place; what is taken out is the last of its chunk, or has another block
- * in front. */
-void weir__heap_map_insert(weir__heap *heap, uint32_t id);
-void weir__heap_map_remove(weir__heap *heap, uint32_t id);
-
-/* Whether neighbours begin in one page; one may be an END. */
-static inline bool weir__heap_share_page(const weir__heap_block *block,
-                                         const weir__heap_block *other)
-{
-    const uint32_t bits = WEIR__PAGE_BITS - WEIR__HEAP_GRAIN_BITS;
-    uint32_t low = atomic_load_explicit(&block->low, memory_order_relaxed);
-    uint32_t its_low = atomic_load_explicit(&other->low, memory_order_relaxed);
-    return (low ^ its_low) >> bits == 0;
-}
-
-/* Does one or the other with a block that has both neighbours. With none in front in
- * its page it is what the page's entry names, and after it what is behind, if that
- * begins there: unless there is a table, or another chunk. */
-static inline void weir__heap_map_put(weir__heap *heap, const weir__heap_block *block,
-                                      uint32_t id, const weir__heap_block *front,
-                                      const weir__heap_block *behind, bool is_in)
-{
-    const bool has_next = weir__heap_share_page(block, behind);
-    if (WEIR_LIKELY(!weir__heap_share_page(block, front) &&
-                    !(has_next && weir__heap_state_of(behind) == WEIR__HEAP_END))) {
-        _Atomic uint32_t *entry = weir__heap_page(heap, weir__heap_base(block));
-        uint32_t first = atomic_load_explicit(entry, memory_order_relaxed);
-        if (WEIR_LIKELY((first & WEIR__PAGE_IS_TABLE) == 0)) {
-            uint32_t next = has_next ? weir__heap_behind(block) : 0;
-            WEIR_ASSERT(first == (is_in ? next : id), "a page names its first block");
-            atomic_store_explicit(entry, is_in ? id : next, memory_order_release);
-            return;
-        }
-    }
-    if (is_in)
-        weir__heap_map_insert(heap, id);
-    else
-        weir__heap_map_remove(heap, id);
-}
-
-/* Another record stands for a block from now on, between the same neighbours. */
+/* Puts a block into the map, or takes it out; and another record stands for one, from
+ * then on. */
+void weir__heap_map_insert(weir__heap *heap, uint32_t id,
+                           const weir__heap_block *block);
+void weir__heap_map_remove(weir__heap *heap, uint32_t id,
+                           const weir__heap_block *block);
 void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with);
 
-/* The block that begins at `base` with none in front of it, or 0. */
-uint32_t weir__heap_map_first(const weir__heap *heap, uintptr_t base);
+/* The first block of a chunk. */
+uint32_t weir__heap_map_first(const weir__heap *heap, const weir__chunk *chunk);
 /* Puts segments for addresses from `base` to `end` into the index, or counts one more
  * chunk in those that are there. Reserved before. */
 void weir__heap_map_add(weir__heap *heap, uintptr_t base, uintptr_t end);

@@ -1,35 +1,97 @@
 /* heap_map.c - from an address to what begins there: the side of heap_records.h that
  * writes.
  *
- * Who looks without the lock sees each entry either as it was or as it is, and judges
- * by the record that it finds. So entries may be moved as it suits: a look meanwhile
- * misses at worst. What a look may stand on (segments, tables, arrays) stays what it is
- * until the heap is closed; segments and tables that nobody needs are used again. */
+ * Who looks without the lock judges by the record that he finds. So entries may be
+ * moved as it suits: a look meanwhile misses at worst. What a look may stand on
+ * (segments, the index) stays what it is until the heap is closed; segments that nobody
+ * needs are used again.
+ *
+ * A segment that is three quarters full wants a larger one in its place, which the next
+ * promise sees to. Where there is no host memory for that it fills up, and then blocks
+ * are missing from it: to find these, under the lock, chunks are walked. */
 #include "heap_internal.h"
 
 #include <string.h>
 
 #include "internal.h"
 
-static uint32_t entry_load(const _Atomic uint32_t *entry)
-{
-    return atomic_load_explicit(entry, memory_order_relaxed);
-}
-
-/* Release: who follows an id finds the record as it was set up before. */
-static void entry_store(_Atomic uint32_t *entry, uint32_t id)
-{
-    atomic_store_explicit(entry, id, memory_order_release);
-}
+#define ID_MASK ((1u << WEIR__ID_BITS) - 1)
 
 static uint64_t number_of(uintptr_t address)
 {
     return (uint64_t)address >> WEIR__SEGMENT_BITS;
 }
 
-static uint64_t segment_number(const weir__heap_segment *segment)
+/* ---- entries ---- */
+
+static uint32_t entry_load(const weir__heap_segment *segment, uint32_t at)
 {
-    return atomic_load_explicit(&segment->number, memory_order_relaxed);
+    return atomic_load_explicit(&segment->entries[at], memory_order_relaxed);
+}
+
+/* Release: who follows an id finds the record as it was set up before. */
+static void entry_store(weir__heap_segment *segment, uint32_t at, uint32_t entry)
+{
+    atomic_store_explicit(&segment->entries[at], entry, memory_order_release);
+}
+
+static uint32_t mask_of(const weir__heap_segment *segment)
+{
+    return (1u << segment->bits) - 1;
+}
+
+static uint32_t home_of(const weir__heap_segment *segment, uintptr_t base)
+{
+    return weir__heap_hash_of(base) >> (32 - segment->bits);
+}
+
+/* Where the entry of a block is; or the first that is free behind its home, or, where
+ * none is, its home. */
+static uint32_t entry_of(const weir__heap_segment *segment, uint32_t id, uintptr_t base)
+{
+    const uint32_t home = home_of(segment, base), mask = mask_of(segment);
+    uint32_t at = home, entry;
+    while ((entry = entry_load(segment, at)) != 0 && (entry & ID_MASK) != id) {
+        at = (at + 1) & mask;
+        if (at == home)
+            break;
+    }
+    return at;
+}
+
+static bool is_entry_of(const weir__heap_segment *segment, uint32_t at, uint32_t id)
+{
+    return (entry_load(segment, at) & ID_MASK) == id;
+}
+
+static void entry_set(weir__heap_segment *segment, uint32_t at, uint32_t id,
+                      uintptr_t base)
+{
+    const uint32_t print = weir__heap_print_of(weir__heap_hash_of(base));
+    entry_store(segment, at, print << WEIR__ID_BITS | id);
+}
+
+static uintptr_t base_of(const weir__heap *heap, uint32_t id)
+{
+    return weir__heap_base(weir__heap_block_of(heap, id));
+}
+
+/* What stands behind an entry that goes moves up, unless it is at home behind that.
+ * For a moment one stands there twice. */
+static void entry_remove(const weir__heap *heap, weir__heap_segment *segment,
+                         uint32_t gone)
+{
+    const uint32_t mask = mask_of(segment);
+    uint32_t hole = gone, entry;
+    for (uint32_t at = (gone + 1) & mask;
+         at != gone && (entry = entry_load(segment, at)) != 0; at = (at + 1) & mask) {
+        uint32_t home = home_of(segment, base_of(heap, entry & ID_MASK));
+        if (((at - home) & mask) < ((at - hole) & mask))
+            continue;
+        entry_store(segment, hole, entry);
+        hole = at;
+    }
+    entry_store(segment, hole, 0);
 }
 
 /* ---- the index ---- */
@@ -39,12 +101,24 @@ static weir__heap_index *index_of(const weir__heap *heap)
     return atomic_load_explicit(&heap->view.index, memory_order_relaxed);
 }
 
-static weir__heap_segment *slot_load(const weir__heap_index *index, uint32_t slot)
+static weir__heap_segment *segment_in(const weir__heap_index *index, uint32_t slot)
 {
-    return atomic_load_explicit(&index->slots[slot], memory_order_relaxed);
+    uintptr_t place =
+        atomic_load_explicit(&index->places[slot].segment, memory_order_relaxed);
+    return (weir__heap_segment *)(place & ~(uintptr_t)(WEIR__SEGMENT_LINE - 1));
 }
 
-static uint32_t home_of(const weir__heap_index *index, uint64_t number)
+/* Release, and after the number: who follows it finds the segment as it was set up. */
+static void place_set(weir__heap_index *index, uint32_t slot,
+                      const weir__heap_segment *segment)
+{
+    weir__heap_place *place = &index->places[slot];
+    atomic_store_explicit(&place->number, segment->number, memory_order_relaxed);
+    atomic_store_explicit(&place->segment, (uintptr_t)segment + (32 - segment->bits),
+                          memory_order_release);
+}
+
+static uint32_t first_slot(const weir__heap_index *index, uint64_t number)
 {
     return (uint32_t)((number * WEIR__SEGMENT_HASH) >> index->shift);
 }
@@ -52,44 +126,49 @@ static uint32_t home_of(const weir__heap_index *index, uint64_t number)
 /* Where a segment is, or would be. */
 static uint32_t slot_of(const weir__heap_index *index, uint64_t number)
 {
-    uint32_t slot = home_of(index, number);
+    uint32_t slot = first_slot(index, number);
     const weir__heap_segment *segment;
-    while ((segment = slot_load(index, slot)) != NULL &&
-           segment_number(segment) != number)
+    while ((segment = segment_in(index, slot)) != NULL && segment->number != number)
         slot = (slot + 1) & index->mask;
     return slot;
 }
 
-static inline weir__heap_segment *segment_find(const weir__heap *heap, uint64_t number)
+static weir__heap_segment *segment_find(const weir__heap *heap, uint64_t number)
 {
     const weir__heap_index *index = index_of(heap);
-    return index != NULL ? slot_load(index, slot_of(index, number)) : NULL;
+    return index != NULL ? segment_in(index, slot_of(index, number)) : NULL;
 }
 
-static void index_put(weir__heap_index *index, weir__heap_segment *segment)
+static weir__heap_segment *segment_at(const weir__heap *heap, uintptr_t address)
 {
-    atomic_store_explicit(&index->slots[slot_of(index, segment_number(segment))],
-                          segment, memory_order_release);
+    weir__heap_segment *segment = segment_find(heap, number_of(address));
+    WEIR_CHECK(segment != NULL, "what is in the heap has a segment");
+    return segment;
 }
 
-/* Those behind the hole move up, unless they are at home behind it. For a moment one
- * stands there twice. */
+/* Puts it where it is to be found, in the place of one of that number if there is. */
+static void index_put(weir__heap_index *index, const weir__heap_segment *segment)
+{
+    place_set(index, slot_of(index, segment->number), segment);
+}
+
+/* As entry_remove. */
 static void index_remove(weir__heap_index *index, const weir__heap_segment *segment)
 {
-    uint32_t hole = slot_of(index, segment_number(segment));
-    weir__heap_segment *next;
+    uint32_t hole = slot_of(index, segment->number);
+    const weir__heap_segment *next;
     for (uint32_t slot = (hole + 1) & index->mask;
-         (next = slot_load(index, slot)) != NULL; slot = (slot + 1) & index->mask) {
-        uint32_t home = home_of(index, segment_number(next));
+         (next = segment_in(index, slot)) != NULL; slot = (slot + 1) & index->mask) {
+        uint32_t home = first_slot(index, next->number);
         if (((slot - home) & index->mask) < ((slot - hole) & index->mask))
             continue;
-        atomic_store_explicit(&index->slots[hole], next, memory_order_release);
+        place_set(index, hole, next);
         hole = slot;
     }
-    atomic_store_explicit(&index->slots[hole], NULL, memory_order_release);
+    atomic_store_explicit(&index->places[hole].segment, 0, memory_order_release);
 }
 
-/* Room for `count` segments, with half of the slots left free. */
+/* Room for `count` segments, with half of the places left free. */
 static bool index_reserve(weir__heap *heap, size_t count)
 {
     weir__heap_index *old = index_of(heap);
@@ -100,14 +179,14 @@ static bool index_reserve(weir__heap *heap, size_t count)
         log2++;
     size_t slots = (size_t)1 << log2;
     weir__heap_index *index =
-        weir__heap_array_make(heap, sizeof *index + slots * sizeof index->slots[0]);
+        weir__heap_array_make(heap, sizeof *index + slots * sizeof index->places[0]);
     if (index == NULL)
         return false;
     index->shift = 64 - log2;
     index->mask = (uint32_t)(slots - 1);
     for (uint32_t slot = 0; old != NULL && slot <= old->mask; slot++) {
-        if (slot_load(old, slot) != NULL)
-            index_put(index, slot_load(old, slot));
+        if (segment_in(old, slot) != NULL)
+            index_put(index, segment_in(old, slot));
     }
     atomic_store_explicit(&heap->view.index, index, memory_order_release);
     return true;
@@ -115,28 +194,63 @@ static bool index_reserve(weir__heap *heap, size_t count)
 
 /* ---- segments ---- */
 
+/* In front of some that were made at once. */
 struct weir__heap_segments {
     weir__heap_segments *next;
-    weir__heap_segment segments[];
+    size_t bytes;
 };
 
-/* Makes `count` more, all at once. */
-static bool segments_make(weir__heap *heap, size_t count)
+static size_t segment_bytes(uint32_t bits)
 {
-    size_t bytes = sizeof(weir__heap_segments) + count * sizeof(weir__heap_segment);
+    const size_t bytes = sizeof(weir__heap_segment) + (sizeof(uint32_t) << bits);
+    return (bytes + WEIR__SEGMENT_LINE - 1) & ~(size_t)(WEIR__SEGMENT_LINE - 1);
+}
+
+static void segment_spare(weir__heap *heap, weir__heap_segment *segment)
+{
+    segment->next = heap->segment_spares[segment->bits];
+    heap->segment_spares[segment->bits] = segment;
+    heap->segment_spare_count++;
+}
+
+/* Makes `count` more with so many entries, all at once. */
+static bool segments_make(weir__heap *heap, size_t count, uint32_t bits)
+{
+    size_t bytes = sizeof(weir__heap_segments) + WEIR__SEGMENT_LINE +
+                   count * segment_bytes(bits);
     weir__heap_segments *made = weir__host_alloc(bytes);
     if (made == NULL)
         return false;
     memset(made, 0, bytes);
     made->next = heap->segments;
+    made->bytes = bytes;
     heap->segments = made;
+    uintptr_t first = ((uintptr_t)(made + 1) + WEIR__SEGMENT_LINE - 1) &
+                      ~(uintptr_t)(WEIR__SEGMENT_LINE - 1);
     for (size_t i = count; i-- > 0;) {
-        made->segments[i].next_spare = heap->segment_spares;
-        heap->segment_spares = &made->segments[i];
+        weir__heap_segment *segment =
+            (weir__heap_segment *)(first + i * segment_bytes(bits));
+        segment->bits = bits;
+        segment_spare(heap, segment);
     }
     heap->segment_count += count;
-    heap->segment_spare_count += count;
+    if (bits == WEIR__ENTRY_BITS)
+        heap->segment_room += count;
     return true;
+}
+
+/* One with so many entries, all free, or null. Who has an old view may look there. */
+static weir__heap_segment *segment_take(weir__heap *heap, uint32_t bits)
+{
+    if (heap->segment_spares[bits] == NULL && !segments_make(heap, 1, bits))
+        return NULL;
+    weir__heap_segment *segment = heap->segment_spares[bits];
+    heap->segment_spares[bits] = segment->next;
+    heap->segment_spare_count--;
+    segment->count = segment->missing = segment->chunks = 0;
+    for (uint32_t at = 0; at < 1u << bits; at++)
+        entry_store(segment, at, 0);
+    return segment;
 }
 
 size_t weir__heap_map_segments(size_t bytes)
@@ -154,8 +268,8 @@ weir_status weir__heap_reserve(weir__heap *heap, uintptr_t base, size_t bytes)
                           bytes, (void *)base);
     size_t wanted = heap->segments_wanted + weir__heap_map_segments(bytes);
     bool there = index_reserve(heap, wanted);
-    if (there && heap->segment_count < wanted)
-        there = segments_make(heap, wanted - heap->segment_count);
+    if (there && heap->segment_room < wanted)
+        there = segments_make(heap, wanted - heap->segment_room, WEIR__ENTRY_BITS);
     if (!there)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "pool: no memory for records");
     return WEIR_OK;
@@ -163,307 +277,176 @@ weir_status weir__heap_reserve(weir__heap *heap, uintptr_t base, size_t bytes)
 
 void weir__heap_map_add(weir__heap *heap, uintptr_t base, uintptr_t end)
 {
-    for (uint64_t n = number_of(base); n <= number_of(end); n++) {
+    for (uint64_t n = number_of(base); n <= number_of(end - 1); n++) {
         weir__heap_segment *segment = segment_find(heap, n);
         if (segment == NULL) {
-            segment = heap->segment_spares;
-            WEIR_CHECK(segment != NULL, "room in the map was reserved");
-            heap->segment_spares = segment->next_spare;
-            heap->segment_spare_count--;
-            atomic_store_explicit(&segment->number, n, memory_order_relaxed);
+            WEIR_CHECK(heap->segment_spares[WEIR__ENTRY_BITS] != NULL,
+                       "room in the map was reserved");
+            segment = segment_take(heap, WEIR__ENTRY_BITS);
+            segment->number = n;
             index_put(index_of(heap), segment);
         }
         segment->chunks++;
     }
 }
 
+/* Nobody waits for room there any more. */
+static void forget_wish(weir__heap *heap, const weir__heap_segment *segment)
+{
+    weir__heap_segment **link = &heap->segments_full;
+    while (*link != NULL && *link != segment)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = segment->next;
+}
+
 void weir__heap_map_drop(weir__heap *heap, uintptr_t base, uintptr_t end)
 {
-    for (uint64_t n = number_of(base); n <= number_of(end); n++) {
-        weir__heap_segment *segment = segment_find(heap, n);
+    for (uint64_t n = number_of(base); n <= number_of(end - 1); n++) {
+        weir__heap_segment *segment =
+            segment_at(heap, (uintptr_t)n << WEIR__SEGMENT_BITS);
         if (--segment->chunks > 0)
             continue;
+        WEIR_CHECK(segment->count == 0 && segment->missing == 0,
+                   "what is dropped from the map has no blocks");
+        if (segment->wants_room)
+            forget_wish(heap, segment);
+        segment->wants_room = false;
         index_remove(index_of(heap), segment);
-        segment->next_spare = heap->segment_spares;
-        heap->segment_spares = segment;
-        heap->segment_spare_count++;
+        segment_spare(heap, segment);
     }
 }
 
-/* ---- tables ---- */
+/* ---- room ---- */
 
-struct weir__heap_tables {
-    weir__heap_tables *next;
-    /* At a line's beginning somewhere in here, for one each. */
-    char room[(WEIR__TABLES_MADE + 1) * sizeof(weir__heap_table)];
-};
-
-static weir__heap_table *table_at(const weir__heap *heap, uint32_t number)
+static uint32_t most_of(uint32_t bits)
 {
-    weir__heap_table *_Atomic *tables =
-        atomic_load_explicit(&heap->view.tables, memory_order_relaxed);
-    return atomic_load_explicit(&tables[number], memory_order_relaxed);
+    return (1u << bits) - (1u << bits) / 4;
 }
 
-static uint32_t grain_of(uintptr_t address)
+static void note_missing(weir__heap *heap, weir__heap_segment *segment, uint32_t more)
 {
-    return (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS) & (WEIR__PAGE_GRAINS - 1);
+    segment->missing += more;
+    heap->missing += more;
 }
 
-/* Room for the names of `room` tables, in the view and in the stack of spare ones. */
-static bool tables_grow(weir__heap *heap, uint32_t room)
+/* Into one that nobody reads yet, with room. */
+static void refill(weir__heap_segment *segment, uint32_t id, uintptr_t base)
 {
-    weir__heap_table *_Atomic *old =
-        atomic_load_explicit(&heap->view.tables, memory_order_relaxed);
-    uint32_t *spares = weir__host_alloc(room * sizeof *spares);
-    weir__heap_table *_Atomic *tables =
-        spares != NULL ? weir__heap_array_make(heap, room * sizeof *tables) : NULL;
-    if (tables == NULL) {
-        weir__host_free(spares);
+    const uint32_t at = entry_of(segment, id, base);
+    if (entry_load(segment, at) == 0) {
+        entry_set(segment, at, id, base);
+        segment->count++;
+    }
+}
+
+/* What begins in a segment and is not in there, from all of its chunks. */
+static WEIR_COLD void refill_missing(const weir__heap *heap,
+                                     weir__heap_segment *segment)
+{
+    for (const weir__chunk *chunk = heap->oldest; chunk; chunk = chunk->newer) {
+        if (number_of(chunk->base) > segment->number ||
+            number_of(chunk->base + chunk->bytes - 1) < segment->number)
+            continue;
+        uint32_t id = weir__heap_last(heap, chunk);
+        for (; id != 0; id = weir__heap_block_of(heap, id)->before) {
+            uintptr_t base = base_of(heap, id);
+            if (number_of(base) == segment->number)
+                refill(segment, id, base);
+        }
+    }
+}
+
+/* A larger one in the place of one. False: no host memory. */
+static bool segment_grow(weir__heap *heap, weir__heap_segment *segment)
+{
+    uint32_t bits = segment->bits, blocks = segment->count + segment->missing;
+    while (most_of(bits) < blocks)
+        bits++;
+    weir__heap_segment *larger = segment_take(heap, bits);
+    if (larger == NULL)
         return false;
+    larger->number = segment->number;
+    larger->chunks = segment->chunks;
+    for (uint32_t at = 0; at <= mask_of(segment); at++) {
+        uint32_t id = entry_load(segment, at) & ID_MASK;
+        if (id != 0)
+            refill(larger, id, base_of(heap, id));
     }
-    for (uint32_t i = 0; i < heap->table_count; i++)
-        atomic_store_explicit(&tables[i], table_at(heap, i), memory_order_relaxed);
-    if (old != NULL)
-        memcpy(spares, heap->table_spares, heap->table_spare_count * sizeof *spares);
-    weir__host_free(heap->table_spares);
-    atomic_store_explicit(&heap->view.tables, tables, memory_order_release);
-    heap->table_spares = spares;
-    heap->table_room = room;
+    if (segment->missing != 0)
+        refill_missing(heap, larger);
+    WEIR_CHECK(larger->count == blocks, "no block was lost");
+    heap->missing -= segment->missing;
+    index_put(index_of(heap), larger);
+    segment_spare(heap, segment);
     return true;
 }
 
 void weir__heap_map_stock(weir__heap *heap)
 {
-    uint32_t needed = heap->table_count + WEIR__TABLES_MADE;
-    if (needed > heap->table_room && !tables_grow(heap, needed + heap->table_room))
-        return;
-    weir__heap_tables *made = weir__host_alloc(sizeof *made);
-    if (made == NULL)
-        return;
-    memset(made, 0, sizeof *made);
-    made->next = heap->tables;
-    heap->tables = made;
-    size_t past = (uintptr_t)made->room % sizeof(weir__heap_table);
-    void *first = made->room + (past != 0 ? sizeof(weir__heap_table) - past : 0);
-    weir__heap_table *_Atomic *tables =
-        atomic_load_explicit(&heap->view.tables, memory_order_relaxed);
-    for (uint32_t i = 0; i < WEIR__TABLES_MADE; i++) {
-        uint32_t number = heap->table_count++;
-        atomic_store_explicit(&tables[number], (weir__heap_table *)first + i,
-                              memory_order_release);
-        heap->table_spares[heap->table_spare_count++] = number;
-    }
-    heap->wants_table = false;
-}
-
-static bool is_end(const weir__heap_block *block)
-{
-    return weir__heap_state_of(block) == WEIR__HEAP_END;
-}
-
-static bool is_same_page(uintptr_t a, uintptr_t b)
-{
-    return (a ^ b) >> WEIR__PAGE_BITS == 0;
-}
-
-/* The END that stands behind a block, in its page; or null. Only while it does, what
- * the END names is kept right. */
-static weir__heap_block *end_behind(const weir__heap *heap,
-                                    const weir__heap_block *block)
-{
-    weir__heap_block *after = weir__heap_block_of(heap, weir__heap_behind(block));
-    return is_end(after) && is_same_page(weir__heap_base(block), weir__heap_base(after))
-               ? after
-               : NULL;
-}
-
-/* The next block that begins in the page that a block begins in, maybe another chunk's;
- * or 0. */
-static uint32_t next_in_page(const weir__heap *heap, const weir__heap_block *block)
-{
-    const weir__heap_block *end = end_behind(heap, block);
-    uint32_t id = weir__heap_behind(end != NULL ? end : block);
-    if (id == 0)
-        return 0;
-    uintptr_t base = weir__heap_base(block);
-    uintptr_t next = weir__heap_base(weir__heap_block_of(heap, id));
-    WEIR_ASSERT(!is_same_page(base, next) || base < next, "no page goes round");
-    return is_same_page(base, next) ? id : 0;
-}
-
-static void page_to_table(weir__heap *heap, _Atomic uint32_t *entry)
-{
-    uint32_t number = heap->table_spares[--heap->table_spare_count];
-    weir__heap_table *table = table_at(heap, number);
-    for (uint32_t id = entry_load(entry); id != 0;) {
-        const weir__heap_block *block = weir__heap_block_of(heap, id);
-        entry_store(&table->ids[grain_of(weir__heap_base(block))], id);
-        id = next_in_page(heap, block);
-    }
-    entry_store(entry, number | WEIR__PAGE_IS_TABLE);
-}
-
-/* What stands behind an END of one chunk is not kept in a page that has a table. */
-static void table_to_page(weir__heap *heap, _Atomic uint32_t *entry)
-{
-    uint32_t number = entry_load(entry) & ~WEIR__PAGE_IS_TABLE, id, next = 0;
-    weir__heap_table *table = table_at(heap, number);
-    for (uint32_t grain = WEIR__PAGE_GRAINS; grain-- > 0;) {
-        if ((id = entry_load(&table->ids[grain])) == 0)
-            continue;
-        weir__heap_block *end = end_behind(heap, weir__heap_block_of(heap, id));
-        if (end != NULL)
-            weir__heap_set_behind(end, next);
-        next = id;
-    }
-    entry_store(entry, next);
-    for (uint32_t grain = 0; grain < WEIR__PAGE_GRAINS; grain++)
-        entry_store(&table->ids[grain], 0);
-    heap->table_spares[heap->table_spare_count++] = number;
-}
-
-static uint32_t grains_in_use(const weir__heap_table *table)
-{
-    uint32_t count = 0;
-    for (uint32_t grain = 0; grain < WEIR__PAGE_GRAINS; grain++)
-        count += entry_load(&table->ids[grain]) != 0;
-    return count;
-}
-
-/* ---- pages ---- */
-
-/* Null: the page has none. */
-static weir__heap_table *table_of(const weir__heap *heap, uint32_t value)
-{
-    return (value & WEIR__PAGE_IS_TABLE) != 0
-               ? table_at(heap, value & ~WEIR__PAGE_IS_TABLE)
-               : NULL;
-}
-
-/* Whether the one in front, in the same chunk, begins in the same page. */
-static bool has_front_in_page(const weir__heap *heap, const weir__heap_block *block)
-{
-    return block->before != 0 &&
-           is_same_page(weir__heap_base(block),
-                        weir__heap_base(weir__heap_block_of(heap, block->before)));
-}
-
-/* How many blocks of one chunk begin in a page, up to one and from the next on. */
-static uint32_t crowd_around(const weir__heap *heap, const weir__heap_block *block)
-{
-    uint32_t count = 1;
-    for (const weir__heap_block *at = block; has_front_in_page(heap, at); count++)
-        at = weir__heap_block_of(heap, at->before);
-    for (uint32_t id = next_in_page(heap, block); id != 0; count++)
-        id = next_in_page(heap, weir__heap_block_of(heap, id));
-    return count;
-}
-
-/* The last block in a page that begins in front of `base`, or 0; it is another chunk's.
- * *behind is what follows, or 0. */
-static uint32_t other_in_front(const weir__heap *heap, uint32_t first, uintptr_t base,
-                               uint32_t *behind)
-{
-    uint32_t in_front = 0;
-    for (*behind = first; *behind != 0;) {
-        const weir__heap_block *block = weir__heap_block_of(heap, *behind);
-        if (weir__heap_base(block) >= base)
-            break;
-        in_front = *behind;
-        *behind = next_in_page(heap, block);
-    }
-    return in_front;
-}
-
-/* What follows the last block of a chunk in its page, or is the first there. */
-static void link_page(const weir__heap *heap, _Atomic uint32_t *entry,
-                      uint32_t in_front, uint32_t id)
-{
-    if (in_front == 0) {
-        entry_store(entry, id);
-        return;
-    }
-    weir__heap_block *end = end_behind(heap, weir__heap_block_of(heap, in_front));
-    WEIR_ASSERT(end != NULL, "only at its end does a chunk share a page");
-    weir__heap_set_behind(end, id);
-}
-
-/* The first block of its chunk in a page. What other chunks have there follows its
- * chunk's end, or has it follow theirs. */
-static void insert_first(weir__heap *heap, _Atomic uint32_t *entry, uint32_t id)
-{
-    weir__heap_block *block = weir__heap_block_of(heap, id);
-    uint32_t in_front = 0, behind = entry_load(entry);
-    if (block->before == 0)
-        in_front = other_in_front(heap, behind, weir__heap_base(block), &behind);
-    weir__heap_block *end = end_behind(heap, block);
-    if (end != NULL)
-        weir__heap_set_behind(end, behind);
-    link_page(heap, entry, in_front, id);
-}
-
-void weir__heap_map_insert(weir__heap *heap, uint32_t id)
-{
-    const weir__heap_block *block = weir__heap_block_of(heap, id);
-    uintptr_t base = weir__heap_base(block);
-    _Atomic uint32_t *entry = weir__heap_page(heap, base);
-    weir__heap_table *table = table_of(heap, entry_load(entry));
-    if (WEIR_UNLIKELY(table != NULL)) {
-        entry_store(&table->ids[grain_of(base)], id);
-    } else if (!has_front_in_page(heap, block)) {
-        insert_first(heap, entry, id);
-    } else if (crowd_around(heap, block) >= WEIR__TABLE_FROM) {
-        if (heap->table_spare_count > 0)
-            page_to_table(heap, entry);
-        else
-            heap->wants_table = true;
+    for (weir__heap_segment *segment; (segment = heap->segments_full) != NULL;) {
+        weir__heap_segment *next = segment->next;
+        if (segment->count + segment->missing > most_of(segment->bits) &&
+            !segment_grow(heap, segment))
+            return;
+        segment->wants_room = false;
+        heap->segments_full = next;
     }
 }
 
-/* Puts another record, or none (0), in the place of one. */
-static void replace(weir__heap *heap, uint32_t id, uint32_t with)
+/* ---- changing ---- */
+
+void weir__heap_map_insert(weir__heap *heap, uint32_t id,
+                           const weir__heap_block *block)
 {
-    const weir__heap_block *block = weir__heap_block_of(heap, id);
-    uintptr_t base = weir__heap_base(block);
-    _Atomic uint32_t *entry = weir__heap_page(heap, base);
-    weir__heap_table *table = table_of(heap, entry_load(entry));
-    if (WEIR_UNLIKELY(table != NULL)) {
-        entry_store(&table->ids[grain_of(base)], with);
-        if (with == 0 && grains_in_use(table) <= WEIR__CHAIN_FROM)
-            table_to_page(heap, entry);
-        return;
+    const uintptr_t base = weir__heap_base(block);
+    weir__heap_segment *segment = segment_at(heap, base);
+    if (WEIR_UNLIKELY(segment->count >= most_of(segment->bits))) {
+        if (!segment->wants_room) {
+            segment->wants_room = true;
+            segment->next = heap->segments_full;
+            heap->segments_full = segment;
+        }
+        if (segment->count > mask_of(segment)) {
+            note_missing(heap, segment, 1);
+            return;
+        }
     }
-    if (has_front_in_page(heap, block))
-        return;
-    uint32_t in_front = 0, first = entry_load(entry);
-    if (WEIR_UNLIKELY(first != id))
-        in_front = other_in_front(heap, first, base, &first);
-    link_page(heap, entry, in_front, with != 0 ? with : next_in_page(heap, block));
+    entry_set(segment, entry_of(segment, 0, base), id, base);
+    segment->count++;
 }
 
-void weir__heap_map_remove(weir__heap *heap, uint32_t id)
+void weir__heap_map_remove(weir__heap *heap, uint32_t id,
+                           const weir__heap_block *block)
 {
-    replace(heap, id, 0);
+    const uintptr_t base = weir__heap_base(block);
+    weir__heap_segment *segment = segment_at(heap, base);
+    const uint32_t at = entry_of(segment, id, base);
+    if (WEIR_LIKELY(is_entry_of(segment, at, id))) {
+        entry_remove(heap, segment, at);
+        segment->count--;
+    } else {
+        note_missing(heap, segment, UINT32_MAX);
+    }
 }
 
 void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with)
 {
-    replace(heap, id, with);
+    const uintptr_t base = base_of(heap, id);
+    weir__heap_segment *segment = segment_at(heap, base);
+    const uint32_t at = entry_of(segment, id, base);
+    if (WEIR_LIKELY(is_entry_of(segment, at, id)))
+        entry_set(segment, at, with, base);
 }
 
-uint32_t weir__heap_map_first(const weir__heap *heap, uintptr_t base)
+uint32_t weir__heap_map_first(const weir__heap *heap, const weir__chunk *chunk)
 {
-    uint32_t id = entry_load(weir__heap_page(heap, base));
-    const weir__heap_table *table = table_of(heap, id);
-    if (table != NULL)
-        id = entry_load(&table->ids[grain_of(base)]);
-    while (id != 0) {
-        const weir__heap_block *block = weir__heap_block_of(heap, id);
-        if (weir__heap_base(block) == base)
-            break;
-        id = next_in_page(heap, block);
-    }
+    uint32_t id = 0;
+    if (weir__heap_lookup(&heap->view, (const void *)chunk->base, &id) != NULL)
+        return id;
+    id = weir__heap_last(heap, chunk);
+    for (uint32_t before; (before = weir__heap_block_of(heap, id)->before) != 0;)
+        id = before;
     return id;
 }
 
@@ -476,91 +459,61 @@ void weir__heap_map_close(weir__heap *heap)
         heap->segments = segments->next;
         weir__host_free(segments);
     }
-    while (heap->tables != NULL) {
-        weir__heap_tables *tables = heap->tables;
-        heap->tables = tables->next;
-        weir__host_free(tables);
-    }
-    weir__host_free(heap->table_spares);
 }
 
 size_t weir__heap_map_bytes(const weir__heap *heap)
 {
-    size_t made = heap->table_count / WEIR__TABLES_MADE;
-    return heap->segment_count * sizeof(weir__heap_segment) +
-           made * sizeof(weir__heap_tables) + heap->table_room * sizeof(uint32_t);
+    size_t bytes = 0;
+    for (const weir__heap_segments *made = heap->segments; made; made = made->next)
+        bytes += made->bytes;
+    return bytes;
 }
 
 /* ---- verify ---- */
 
-/* How many blocks a page has; all begin in it, in order. */
-static size_t page_verify(const weir__heap *heap, uint32_t first, uint64_t page)
+static void segment_verify(const weir__heap *heap, const weir__heap_segment *segment)
 {
-    size_t count = 0;
-    uintptr_t past = 0;
-    for (uint32_t id = first; id != 0; count++) {
-        const weir__heap_block *block = weir__heap_block_of(heap, id);
-        uintptr_t base = weir__heap_base(block);
-        WEIR_CHECK((uint64_t)base >> WEIR__PAGE_BITS == page && base >= past &&
-                       !is_end(block),
-                   "a page has what begins in it");
-        past = base + 1;
-        id = next_in_page(heap, block);
-    }
-    return count;
-}
-
-static size_t table_verify(const weir__heap *heap, const weir__heap_table *table,
-                           uint64_t page)
-{
-    size_t count = 0;
-    for (uint32_t grain = 0; grain < WEIR__PAGE_GRAINS; grain++) {
-        uint32_t id = entry_load(&table->ids[grain]);
+    uint32_t count = 0;
+    for (uint32_t at = 0; at <= mask_of(segment); at++) {
+        uint32_t id = entry_load(segment, at) & ID_MASK, found;
         if (id == 0)
             continue;
-        const weir__heap_block *block = weir__heap_block_of(heap, id);
-        WEIR_CHECK((uint64_t)weir__heap_base(block) >> WEIR__HEAP_GRAIN_BITS ==
-                           page * WEIR__PAGE_GRAINS + grain &&
-                       !is_end(block),
-                   "a table has what begins in its page");
+        const void *ptr = (const void *)base_of(heap, id);
+        WEIR_CHECK(number_of((uintptr_t)ptr) == segment->number &&
+                       weir__heap_lookup(&heap->view, ptr, &found) != NULL &&
+                       found == id,
+                   "a segment has what begins in it");
         count++;
     }
-    WEIR_CHECK(count > WEIR__CHAIN_FROM, "few need no table");
-    return count;
-}
-
-static size_t segment_verify(const weir__heap *heap, const weir__heap_segment *segment,
-                             size_t *tables)
-{
-    size_t count = 0;
-    for (uint32_t i = 0; i < WEIR__SEGMENT_PAGES; i++) {
-        uint32_t entry = entry_load(&segment->pages[i]);
-        uint64_t page = segment_number(segment) * WEIR__SEGMENT_PAGES + i;
-        const weir__heap_table *table = table_of(heap, entry);
-        count += table != NULL ? table_verify(heap, table, page)
-                               : page_verify(heap, entry, page);
-        *tables += table != NULL;
-    }
-    return count;
+    WEIR_CHECK(count == segment->count, "a segment counts what it has");
+    WEIR_CHECK(count <= most_of(segment->bits) || segment->wants_room,
+               "a segment that is nearly full wants room");
 }
 
 void weir__heap_map_verify(const weir__heap *heap, size_t count)
 {
     const weir__heap_index *index = index_of(heap);
-    size_t found = 0, segments = 0, tables = 0;
+    size_t found = 0, missing = 0, segments = 0, spares = 0;
     for (uint32_t slot = 0; index != NULL && slot <= index->mask; slot++) {
-        const weir__heap_segment *segment = slot_load(index, slot);
+        const weir__heap_segment *segment = segment_in(index, slot);
         if (segment == NULL)
             continue;
         WEIR_CHECK(segment->chunks > 0 &&
-                       segment_find(heap, segment_number(segment)) == segment,
+                       segment_find(heap, segment->number) == segment,
                    "a segment is found by its number while a chunk needs it");
-        found += segment_verify(heap, segment, &tables);
+        segment_verify(heap, segment);
+        found += segment->count;
+        missing += segment->missing;
         segments++;
     }
-    WEIR_CHECK(found == count, "the map has every block, once");
-    WEIR_CHECK(segments + heap->segment_spare_count == heap->segment_count,
+    WEIR_CHECK(missing == heap->missing && found + missing == count,
+               "the map has every block, once, or knows how many are missing");
+    for (uint32_t bits = 0; bits < WEIR__SEGMENT_SIZES; bits++) {
+        const weir__heap_segment *spare = heap->segment_spares[bits];
+        for (; spare != NULL; spare = spare->next)
+            spares++;
+    }
+    WEIR_CHECK(spares == heap->segment_spare_count &&
+                   segments + spares == heap->segment_count,
                "no segment is lost");
-    WEIR_CHECK(tables + heap->table_spare_count == heap->table_count,
-               "no table is lost");
 }

@@ -125,7 +125,8 @@ static bool slabs_grow(weir__heap *heap)
 
 static bool slab_make(weir__heap *heap)
 {
-    if (heap->slab_count == heap->slab_room && !slabs_grow(heap))
+    const bool has_ids = heap->slab_count < 1u << (WEIR__ID_BITS - WEIR__SLAB_BITS);
+    if (!has_ids || (heap->slab_count == heap->slab_room && !slabs_grow(heap)))
         return false;
     weir__heap_slab *memory = weir__host_alloc(sizeof *memory + LINE + SLAB_BYTES);
     if (memory == NULL)
@@ -242,7 +243,7 @@ static inline size_t rows_wanted(const weir__heap *heap, size_t returned)
 /* Whether there is nothing to do for one more request. */
 static inline bool is_stocked(const weir__heap *heap)
 {
-    return heap->returned == 0 && !heap->wants_table &&
+    return heap->returned == 0 && heap->segments_full == NULL &&
            heap->owner_spare_count >= WEIR__OWNERS_SPARE &&
            heap->spare_count >= (heap->promised + 1) * WEIR__HEAP_PROMISE &&
            (has_fresh(heap) || heap->spare_count >= heap->taken_blocks / 8) &&
@@ -267,8 +268,7 @@ static WEIR_COLD bool stock_and_promise(weir__heap *heap)
         return false;
     if (heap->owner_spare_count < WEIR__OWNERS_SPARE && !weir__heap_owners_stock(heap))
         return false;
-    if (heap->wants_table)
-        weir__heap_map_stock(heap);
+    weir__heap_map_stock(heap);
     heap->promised++;
     weir__heap_settle(heap);
     return true;

@@ -3,16 +3,22 @@
  *
  * Every block of a chunk, whatever its state, has one record of 24 bytes; what is free
  * has a second one with its marks and its place in the bins (heap.c). Records are
- * named by 32-bit ids, live in slabs that stay until the heap is closed, and are reused
- * as records only: whoever follows a stale id finds a record, if perhaps another's.
+ * named by ids, live in slabs that stay until the heap is closed, and are reused as
+ * records only: whoever follows a stale id finds a record, if perhaps another's.
  *
- *     address -> segment of 2 MiB -> page of 8 KiB -> id -> record
- *                hashed              4 bytes, or a table of 32 ids for small blocks
+ *     address -> segment of 8 MiB -> entry of 4 bytes -> record
+ *                hashed              hashed: some bits
+ *                                    of the hash, and the id
+ *
+ * A segment has room for half as many entries more than it has blocks, or three times
+ * as many, so what is large costs no more than what is small, and all of it lies close
+ * together. An entry tells by its bits of the hash whether the record is worth a look:
+ * that is one line read, nearly always.
  *
  * What a thread may do without the lock: look up an address, and, for a block that is
  * its own (handed out to it, or in its cache), read its record and set its `tag` and
  * `link`. All else is under the lock. A lookup that meets a change half done may miss:
- * asked again under the lock it is right. */
+ * asked again under the lock (weir__heap_find) it is right. */
 #ifndef WEIR_HEAP_RECORDS_H
 #define WEIR_HEAP_RECORDS_H
 
@@ -64,8 +70,7 @@ typedef struct weir__heap_block {
     _Atomic uint32_t tag;
     _Atomic uint32_t grains;
     uint32_t before;         /* the neighbour in front, in its chunk; 0: none */
-    _Atomic uint32_t after;  /* the neighbour behind, or the chunk's END; of an END
-                                what another chunk has in the same page, or 0 */
+    uint32_t after;          /* the neighbour behind, or the chunk's END; of an END 0 */
     _Atomic uint32_t link;   /* OUT: the owner (heap.h) whose stream it was handed out
                                 on; CACHED: its holder's; else the heap's */
 } weir__heap_block;
@@ -82,35 +87,48 @@ typedef struct weir__heap_block {
  * writes to the record of his block, and shall share its lines with nobody else. */
 #define WEIR__HOME_BITS 3u
 
-/* A 2 MiB stretch of addresses. An entry is 0, the id of the first block that begins in
- * the page, behind which the others follow, or with the top bit set a table's. */
-#define WEIR__SEGMENT_BITS 21u
+/* A stretch of addresses, with an entry for each block that begins there, in a hash
+ * table: open addressing, one behind the other, two to a power of them. */
 #ifdef WEIR_TESTING
-#define WEIR__PAGE_BITS    12u
+#define WEIR__SEGMENT_BITS 21u
+#define WEIR__ENTRY_BITS   3u  /* log2 of how many it has at first */
+#define WEIR__ID_BITS      19u /* room for so many records */
+#define WEIR__PRINT_BITS   1u
 #else
-#define WEIR__PAGE_BITS    13u
+#define WEIR__SEGMENT_BITS 23u
+#define WEIR__ENTRY_BITS   4u
+#define WEIR__ID_BITS      27u
+#define WEIR__PRINT_BITS   5u
 #endif
-#define WEIR__PAGE_GRAINS  (1u << (WEIR__PAGE_BITS - WEIR__HEAP_GRAIN_BITS))
-#define WEIR__SEGMENT_PAGES (1u << (WEIR__SEGMENT_BITS - WEIR__PAGE_BITS))
-#define WEIR__PAGE_IS_TABLE (UINT32_C(1) << 31)
+#define WEIR__SEGMENT_LINE 64u
 
 typedef struct weir__heap_segment {
-    _Atomic uint64_t number; /* address >> WEIR__SEGMENT_BITS */
-    _Atomic uint32_t pages[WEIR__SEGMENT_PAGES];
     /* The heap's, under its lock: */
-    uint32_t chunks;                         /* that have to do with these addresses */
-    struct weir__heap_segment *next_spare;
+    uint64_t number;         /* address >> WEIR__SEGMENT_BITS */
+    uint32_t bits;           /* log2 of its entries */
+    uint32_t count;          /* of these, in use */
+    uint32_t missing;        /* blocks that found no room */
+    uint32_t chunks;         /* that have to do with these addresses */
+    bool wants_room;         /* it is in the list of those */
+    struct weir__heap_segment *next; /* there, or of the spare ones */
+    char apart[WEIR__SEGMENT_LINE - 40];
+    /* Read without the lock. 0: none; else some bits of the hash, and an id. */
+    _Atomic uint32_t entries[];
 } weir__heap_segment;
+_Static_assert(offsetof(weir__heap_segment, entries) == WEIR__SEGMENT_LINE,
+               "entries begin with a line of their own");
 
-typedef struct weir__heap_table { /* the ids of the blocks of one page, by grain */
-    _Atomic uint32_t ids[WEIR__PAGE_GRAINS];
-} weir__heap_table;
+/* Where a segment is: begins with a line, and so has room for 32 - bits. 0: nowhere. */
+typedef struct weir__heap_place {
+    _Atomic uint64_t number;
+    _Atomic uintptr_t segment;
+} weir__heap_place;
 
-/* Open addressing, by a multiplied hash of the number; some slots are null. */
+/* Open addressing, by a multiplied hash of the number; some places are nobody's. */
 typedef struct weir__heap_index {
-    uint32_t shift;          /* 64 - log2 of how many slots there are */
+    uint32_t shift;          /* 64 - log2 of how many there are */
     uint32_t mask;
-    weir__heap_segment *_Atomic slots[];
+    weir__heap_place places[];
 } weir__heap_index;
 
 #define WEIR__SEGMENT_HASH UINT64_C(0x9e3779b97f4a7c15)
@@ -119,7 +137,6 @@ typedef struct weir__heap_index {
  * ones stay readable until the heap is closed, and so does all that they name. */
 typedef struct weir__heap_view {
     weir__heap_block *_Atomic *_Atomic slabs; /* by id >> WEIR__SLAB_BITS */
-    weir__heap_table *_Atomic *_Atomic tables;
     weir__heap_index *_Atomic index;          /* null: nothing was ever in the heap */
 } weir__heap_view;
 
@@ -221,48 +238,66 @@ static inline size_t weir__heap_asked_bytes(const weir__heap_block *block, uint3
     return weir__heap_bytes(block) - (tag >> WEIR__TAG_SLACK_SHIFT & most);
 }
 
-/* Where the search for a block at `address` begins: the id of one in its page, or 0. */
-static inline uint32_t weir__heap_page_of(const weir__heap_view *view, uint64_t address)
+/* The hash of a block's address: its upper bits say where a segment has its entry, some
+ * below them are in there. */
+static inline uint32_t weir__heap_hash_of(uint64_t address)
+{
+    return (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS) * UINT32_C(0x9e3779b1);
+}
+
+static inline uint32_t weir__heap_print_of(uint32_t hash)
+{
+    return hash >> 11 & ((1u << WEIR__PRINT_BITS) - 1);
+}
+
+/* A look through the entries that an address may have: from `at` on, so many. */
+typedef struct weir__heap_probe {
+    const _Atomic uint32_t *entries;
+    uint32_t at, mask, print, left;
+} weir__heap_probe;
+
+static inline weir__heap_probe weir__heap_probe_begin(const weir__heap_view *view,
+                                                      uint64_t address)
 {
     const weir__heap_index *index =
         atomic_load_explicit(&view->index, memory_order_acquire);
     if (index == NULL)
-        return 0;
+        return (weir__heap_probe){ 0 };
     uint64_t number = address >> WEIR__SEGMENT_BITS;
     uint32_t slot = (uint32_t)((number * WEIR__SEGMENT_HASH) >> index->shift);
-    const weir__heap_segment *segment;
+    uintptr_t segment;
     for (;; slot = (slot + 1) & index->mask) {
-        segment = atomic_load_explicit(&index->slots[slot], memory_order_acquire);
-        if (segment == NULL)
-            return 0;
-        if (atomic_load_explicit(&segment->number, memory_order_relaxed) == number)
+        const weir__heap_place *place = &index->places[slot];
+        segment = atomic_load_explicit(&place->segment, memory_order_acquire);
+        if (segment == 0)
+            return (weir__heap_probe){ 0 };
+        if (atomic_load_explicit(&place->number, memory_order_relaxed) == number)
             break;
     }
-    uint32_t page = (uint32_t)(address >> WEIR__PAGE_BITS) & (WEIR__SEGMENT_PAGES - 1);
-    uint32_t id = atomic_load_explicit(&segment->pages[page], memory_order_acquire);
-    if ((id & WEIR__PAGE_IS_TABLE) == 0)
-        return id;
-    weir__heap_table *_Atomic *tables =
-        atomic_load_explicit(&view->tables, memory_order_acquire);
-    const weir__heap_table *table = atomic_load_explicit(
-        &tables[id & ~WEIR__PAGE_IS_TABLE], memory_order_acquire);
-    uint32_t grain =
-        (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS) & (WEIR__PAGE_GRAINS - 1);
-    return atomic_load_explicit(&table->ids[grain], memory_order_acquire);
+    const uint32_t shift = segment % WEIR__SEGMENT_LINE;
+    const uint32_t hash = weir__heap_hash_of(address);
+    const uintptr_t entries = segment - shift + WEIR__SEGMENT_LINE;
+    return (weir__heap_probe){ .entries = (const _Atomic uint32_t *)entries,
+                               .at = hash >> shift,
+                               .mask = UINT32_MAX >> shift,
+                               .print = weir__heap_print_of(hash),
+                               .left = (UINT32_MAX >> shift) + 1 };
 }
 
-/* A block and an end of a chunk may begin with each grain of a page. */
-#define WEIR__PAGE_MOST (2 * WEIR__PAGE_GRAINS)
-
-/* What follows a record, if that began in the page of `address`; or 0. */
-static inline uint32_t weir__heap_step(const weir__heap_block *block, uint64_t address)
+/* The id of a record that may be the one; 0: there is no more. */
+static inline uint32_t weir__heap_probe_next(weir__heap_probe *probe)
 {
-    const uint32_t bits = WEIR__PAGE_BITS - WEIR__HEAP_GRAIN_BITS;
-    uint32_t low = atomic_load_explicit(&block->low, memory_order_relaxed);
-    uint32_t grain = (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS);
-    return (low ^ grain) >> bits == 0
-               ? atomic_load_explicit(&block->after, memory_order_acquire)
-               : 0;
+    while (probe->left != 0) {
+        uint32_t entry =
+            atomic_load_explicit(&probe->entries[probe->at], memory_order_acquire);
+        probe->at = (probe->at + 1) & probe->mask;
+        probe->left--;
+        if (entry == 0)
+            break;
+        if (entry >> WEIR__ID_BITS == probe->print)
+            return entry & ((1u << WEIR__ID_BITS) - 1);
+    }
+    return 0;
 }
 
 /* Whether a record is that of a block at `ptr` that is out with the tag `low`, without
@@ -296,22 +331,20 @@ static inline weir__heap_block *weir__heap_lookup_tagged(const weir__heap_view *
                                                          const void *ptr, uint32_t low,
                                                          uint32_t *out_id)
 {
-    uint64_t address = (uint64_t)(uintptr_t)ptr;
     /* An address that has more bits than a tag has room for is in no segment. */
-    uint32_t id = weir__heap_page_of(view, address);
-    for (uint32_t step = 0; id != 0 && step < WEIR__PAGE_MOST; step++) {
+    weir__heap_probe probe = weir__heap_probe_begin(view, (uint64_t)(uintptr_t)ptr);
+    for (uint32_t id; (id = weir__heap_probe_next(&probe)) != 0;) {
         weir__heap_block *block = weir__heap_at(view, id);
         if (weir__heap_is_tagged(block, ptr, low)) {
             *out_id = id;
             return block;
         }
-        id = weir__heap_step(block, address);
     }
     return NULL;
 }
 
-/* The block that begins at `ptr` (no END), and its id; or null. May be called without
- * the lock, and then null only means that the answer is not clear. */
+/* The block that begins at `ptr`, and its id; or null. May be called without the lock;
+ * null only means that the answer is not clear. */
 static inline weir__heap_block *weir__heap_lookup(const weir__heap_view *view,
                                                   const void *ptr, uint32_t *out_id)
 {
@@ -319,8 +352,8 @@ static inline weir__heap_block *weir__heap_lookup(const weir__heap_view *view,
     uint64_t grain = address >> WEIR__HEAP_GRAIN_BITS;
     if (address % WEIR__HEAP_GRAIN != 0 || address >> WEIR__HEAP_ADDRESS_BITS != 0)
         return NULL;
-    uint32_t id = weir__heap_page_of(view, address);
-    for (uint32_t step = 0; id != 0 && step < WEIR__PAGE_MOST; step++) {
+    weir__heap_probe probe = weir__heap_probe_begin(view, address);
+    for (uint32_t id; (id = weir__heap_probe_next(&probe)) != 0;) {
         weir__heap_block *block = weir__heap_at(view, id);
         /* Acquire: whoever reads that a record is in use reads of what, too. */
         uint32_t tag = atomic_load_explicit(&block->tag, memory_order_acquire);
@@ -332,7 +365,6 @@ static inline weir__heap_block *weir__heap_lookup(const weir__heap_view *view,
             *out_id = id;
             return block;
         }
-        id = weir__heap_step(block, address);
     }
     return NULL;
 }

@@ -5,7 +5,7 @@
  * A program is a row of steps, of a letter and a digit each:
  *     +C -C >C   chunk C is added; removed, if it is idle; made longer
  *     tG mG TG   a block of G grains is taken; and its record goes to another home; a
- *                block of 16 times as many, which is a page
+ *                block of 16 times as many
  *     gN aN      the Nth of the blocks that are out comes back: done, or behind a mark
  * A step that cannot be is left out. */
 #include <stdio.h>
@@ -51,7 +51,7 @@ static struct {
 
 /* ---- chunks ---- */
 
-/* They share pages, and segments; the last ones have their place in the index where
+/* They share segments; the last ones have their place in the index where
  * the first has, once it has 8 slots, and 16. */
 static const struct {
     uint32_t base, grains; /* in grains */
@@ -172,7 +172,7 @@ static void play_step(char what, uint32_t of)
     }
 }
 
-/* Under the lock a lookup is right. */
+/* Under the lock a lookup is right; unless a block has no entry yet, it is by tag. */
 static void find_all(void)
 {
     for (uint32_t i = 0; i < now.life_count; i++) {
@@ -181,8 +181,11 @@ static void find_all(void)
         if (its->is_over)
             continue;
         must_equal(weir__heap_find(now.heap, its->ptr), its->id);
-        must(weir__heap_lookup_tagged(&now.heap->view, its->ptr, its->low, &id) ==
-             its->block);
+        const weir__heap_block *found =
+            weir__heap_lookup_tagged(&now.heap->view, its->ptr, its->low, &id);
+        if (found == NULL && now.heap->missing > 0)
+            continue;
+        must(found == its->block);
         must_equal(id, its->id);
     }
 }
@@ -245,7 +248,7 @@ static uint64_t explore_life(const life *its)
     const recorded_reader reader = {
         .knows = its->from, .until = its->until, .own = &its->block->tag,
         .plain = &now.heap->view.index, .plain_bytes = sizeof(weir__heap_index),
-        .turn = &now.heap->view.slabs, .most_turns = WEIR__PAGE_MOST, .read = look_up };
+        .read = look_up };
     recorded_reader remembering = reader;
     remembering.read = look_where_it_was;
     uint64_t ways = 0;
@@ -276,7 +279,6 @@ static uint64_t explore_strangers(uint32_t step, uint32_t steps)
     const recorded_reader reader = {
         .knows = now.moments[step], .until = now.moments[end],
         .plain = &now.heap->view.index, .plain_bytes = sizeof(weir__heap_index),
-        .turn = &now.heap->view.slabs, .most_turns = WEIR__PAGE_MOST,
         .read = look_anywhere };
     uint64_t ways = 0;
     for (uint32_t grain = 0; grain < 48; grain += 6) {
@@ -368,17 +370,17 @@ static void scenes(void **state)
     explore("a record is used elsewhere", "+0 t1 m1 a1 t1 g0 t2 t1 m1 g0 t1 t1");
     explore("a chunk behind another's end", "+1 t1 +0 -0 t1 t1 t1 +0 t3 -0");
     explore("a chunk before another", "+0 t1 +1 t1 t1 -1 t1 t1 +1 g0 t1");
-    explore("a page gets a table", "+0 t3 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1");
-    explore("a page loses its table",
+    explore("a segment gets room", "+0 t3 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1");
+    explore("entries move up",
             "+0 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 g8 g7 g6 g5 g4 g3 g2 t2 g1 t1");
-    explore("a table is used again",
+    explore("entries move up, and down again",
             "+0 t1 t1 t1 t1 t1 t1 t1 t1 t1 g8 g7 g6 g5 g4 g3 g2 g1 +2 t1 t1 t1 t1 t1 "
             "t1 t1 t1");
-    explore("three pages get tables",
+    explore("a segment gets room several times",
             "+0 +1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 "
             "t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 t1 +2 t1 t1 t1 t1");
     explore("a chunk's end is used again", "+0 +1 t1 T1 g1 -0 t1 t1 t1 t1");
-    explore("pages that have one block each", "+2 T1 T1 g0 T1 g0 g0 +0 T1 T2 g0 T1");
+    explore("blocks far from each other", "+2 T1 T1 g0 T1 g0 g0 +0 T1 T2 g0 T1");
     explore("the index grows", "+0 t1 +3 t1 +4 t1 t1 >4");
     explore("segments move and are used again", "+0 t1 +3 +4 -3 +1 -4 +4 +3 -4 t1");
     explore("segments move up", "+0 +3 t1 +4 t1 -0 t1 +0 -4 -0 +0 +1 -0");
@@ -408,7 +410,7 @@ static void make_step(uint64_t *state, const char *letters, char *out)
 static void random_programs(void **state)
 {
     (void)state;
-    const uint64_t count = support_bound("model_lookups.programs", 1000, 30000);
+    const uint64_t count = support_bound("model_lookups.programs", 10000, 150000);
     uint64_t own = 0, others = 0;
     static char program[3 * STEPS_MAX];
     for (uint64_t i = 0; i < count; i++) {

@@ -15,7 +15,6 @@
 #define ALLOCATIONS  512u
 #define MOST_AT_ONCE 256u /* that one load may give */
 #define SEEN         128u /* words that one reader loads */
-#define STATES       ((size_t)1 << 20)
 #define NEVER        UINT32_MAX
 #define GARBAGE      0xa5
 
@@ -57,13 +56,7 @@ static struct {
     seen seen[SEEN];
     uint32_t seen_count;
     uint8_t seen_at[ARENA_WORDS]; /* from 1; 0: it was not */
-    uint32_t turns;
-    uint64_t last;
     explorer ways;
-    uint64_t states[STATES]; /* that were met, open addressing */
-    uint32_t turns_of[STATES]; /* when; the fewest */
-    uint64_t used[STATES / 2];
-    size_t state_count;
 } reading;
 
 /* ---- recording ---- */
@@ -197,50 +190,9 @@ void recorded_settle(uint32_t user)
 
 /* ---- reading ---- */
 
-static uint64_t mix(uint64_t sum, uint64_t value)
-{
-    sum = (sum ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-    return sum ^ sum >> 29;
-}
-
 static bool is_known(uint32_t number)
 {
     return all.events[number].known <= reading.knows;
-}
-
-/* A state is new, too, if there are more turns to come than when it was met. */
-static bool is_new_state(void)
-{
-    uint64_t words = 0; /* in whichever order they were seen */
-    for (uint32_t i = 0; i < reading.seen_count; i++) {
-        if (!is_known(reading.seen[i].event)) /* else it adds nothing */
-            words += mix((uintptr_t)reading.seen[i].word, reading.seen[i].event);
-    }
-    uint64_t sum = mix(mix(mix(1, reading.last), reading.knows), words) | 1;
-    size_t at = sum >> 20 & (STATES - 1);
-    for (; reading.states[at] != 0; at = (at + 1) % STATES) {
-        if (reading.states[at] != sum)
-            continue;
-        if (reading.turns_of[at] <= reading.turns)
-            return false;
-        reading.turns_of[at] = reading.turns;
-        return true;
-    }
-    must(reading.state_count < STATES / 2);
-    reading.states[at] = sum;
-    reading.turns_of[at] = reading.turns;
-    reading.used[reading.state_count++] = at;
-    return true;
-}
-
-/* From a state that was met before, this run tries nothing more. */
-static void turn_begins(void)
-{
-    explorer *ways = &reading.ways;
-    reading.turns++;
-    must(reading.turns <= reading.is->most_turns);
-    if (ways->active && ways->at == ways->length && !is_new_state())
-        ways->active = false;
 }
 
 static seen *seen_of(const void *word)
@@ -284,8 +236,6 @@ static void read_plainly(uint64_t pointer)
 
 static uint64_t load_as_reader(const void *word, size_t bytes, memory_order order)
 {
-    if (word == reading.is->turn)
-        turn_begins();
     must(reading.ways.length < EXPLORE_DEPTH);
     const allocation *its = allocation_of(place_of(word));
     must(its != NULL && its->freed >= reading.is->until);
@@ -298,7 +248,6 @@ static uint64_t load_as_reader(const void *word, size_t bytes, memory_order orde
     uint64_t value = bytes == WORD ? (uint32_t)got->value : got->value;
     if (word == reading.is->plain && value != 0)
         read_plainly(value);
-    reading.last = value;
     return value;
 }
 
@@ -312,15 +261,11 @@ uint64_t recorded_explore(const recorded_reader *reader)
 {
     find_plain();
     reading.ways = (explorer){ .most_switches = 0 };
-    while (reading.state_count > 0)
-        reading.states[reading.used[--reading.state_count]] = 0;
     do {
         reading.is = reader;
         reading.ways.active = true;
         reading.knows = reader->knows;
         forget_seen();
-        reading.turns = 0;
-        reading.last = 0;
         reader->read(reader->context);
         reading.is = NULL;
     } while (explore_next(&reading.ways));

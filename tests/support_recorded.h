@@ -58,11 +58,6 @@ typedef struct recorded_reader {
     /* Whoever loads a pointer from here reads so many bytes there plainly. */
     const void *plain;
     size_t plain_bytes;
-    /* It reads in turns, each of which begins with a load of this word and depends on
-     * nothing but what was loaded last, and how many turns there were: the more there
-     * were, the fewer may follow. */
-    const void *turn;
-    uint32_t most_turns;
     void (*read)(void *context);
     void *context;
 } recorded_reader;
