@@ -527,8 +527,8 @@ bool weir__heap_fits(const weir__heap *heap, uint32_t first, uint32_t last,
 
 uint32_t weir__heap_find(const weir__heap *heap, const void *ptr)
 {
-    uint32_t id = 0;
-    if (weir__heap_lookup(&heap->view, ptr, &id) == NULL && heap->missing != 0) {
+    uint32_t id = weir__heap_map_find(heap, (uintptr_t)ptr);
+    if (WEIR_UNLIKELY(id == 0 && heap->missing != 0)) {
         id = weir__heap_around(heap, ptr);
         if (id != 0 && weir__heap_base(block_at(heap, id)) != (uintptr_t)ptr)
             id = 0;

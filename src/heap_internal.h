@@ -269,6 +269,8 @@ void weir__heap_map_remove(weir__heap *heap, uint32_t id,
                            const weir__heap_block *block);
 void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with);
 
+/* The block that begins at `base` and is in the map, or 0. */
+uint32_t weir__heap_map_find(const weir__heap *heap, uintptr_t base);
 /* The first block of a chunk. */
 uint32_t weir__heap_map_first(const weir__heap *heap, const weir__chunk *chunk);
 /* Puts segments for addresses from `base` to `end` into the index, or counts one more

@@ -439,10 +439,19 @@ void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with)
         entry_set(segment, at, with, base);
 }
 
+uint32_t weir__heap_map_find(const weir__heap *heap, uintptr_t base)
+{
+    weir__heap_probe probe = weir__heap_probe_begin(&heap->view, base);
+    uint32_t id;
+    while ((id = weir__heap_probe_next(&probe)) != 0 && base_of(heap, id) != base)
+        continue;
+    return id;
+}
+
 uint32_t weir__heap_map_first(const weir__heap *heap, const weir__chunk *chunk)
 {
-    uint32_t id = 0;
-    if (weir__heap_lookup(&heap->view, (const void *)chunk->base, &id) != NULL)
+    uint32_t id = weir__heap_map_find(heap, chunk->base);
+    if (id != 0)
         return id;
     id = weir__heap_last(heap, chunk);
     for (uint32_t before; (before = weir__heap_block_of(heap, id)->before) != 0;)
@@ -475,13 +484,11 @@ static void segment_verify(const weir__heap *heap, const weir__heap_segment *seg
 {
     uint32_t count = 0;
     for (uint32_t at = 0; at <= mask_of(segment); at++) {
-        uint32_t id = entry_load(segment, at) & ID_MASK, found;
+        uint32_t id = entry_load(segment, at) & ID_MASK;
         if (id == 0)
             continue;
-        const void *ptr = (const void *)base_of(heap, id);
-        WEIR_CHECK(number_of((uintptr_t)ptr) == segment->number &&
-                       weir__heap_lookup(&heap->view, ptr, &found) != NULL &&
-                       found == id,
+        WEIR_CHECK(number_of(base_of(heap, id)) == segment->number &&
+                       weir__heap_map_find(heap, base_of(heap, id)) == id,
                    "a segment has what begins in it");
         count++;
     }

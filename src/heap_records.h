@@ -94,11 +94,13 @@ typedef struct weir__heap_block {
 #define WEIR__ENTRY_BITS   3u  /* log2 of how many it has at first */
 #define WEIR__ID_BITS      19u /* room for so many records */
 #define WEIR__PRINT_BITS   1u
+#define WEIR__HASH_SHIFT   2u  /* four neighbours have one hash */
 #else
 #define WEIR__SEGMENT_BITS 23u
 #define WEIR__ENTRY_BITS   4u
 #define WEIR__ID_BITS      27u
 #define WEIR__PRINT_BITS   5u
+#define WEIR__HASH_SHIFT   0u
 #endif
 #define WEIR__SEGMENT_LINE 64u
 
@@ -242,7 +244,8 @@ static inline size_t weir__heap_asked_bytes(const weir__heap_block *block, uint3
  * below them are in there. */
 static inline uint32_t weir__heap_hash_of(uint64_t address)
 {
-    return (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS) * UINT32_C(0x9e3779b1);
+    return (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS >> WEIR__HASH_SHIFT) *
+           UINT32_C(0x9e3779b1);
 }
 
 static inline uint32_t weir__heap_print_of(uint32_t hash)
@@ -326,7 +329,8 @@ static inline bool weir__heap_is_still(const weir__heap_block *block, const void
 }
 
 /* The block at `ptr` if it is out with the tag `low`, as above, and its id; else null.
- * For a block that is the caller's, as weir__heap_lookup. */
+ * Needs no lock for a block that is the caller's; null only means that the answer is
+ * not clear. */
 static inline weir__heap_block *weir__heap_lookup_tagged(const weir__heap_view *view,
                                                          const void *ptr, uint32_t low,
                                                          uint32_t *out_id)
@@ -336,32 +340,6 @@ static inline weir__heap_block *weir__heap_lookup_tagged(const weir__heap_view *
     for (uint32_t id; (id = weir__heap_probe_next(&probe)) != 0;) {
         weir__heap_block *block = weir__heap_at(view, id);
         if (weir__heap_is_tagged(block, ptr, low)) {
-            *out_id = id;
-            return block;
-        }
-    }
-    return NULL;
-}
-
-/* The block that begins at `ptr`, and its id; or null. May be called without the lock;
- * null only means that the answer is not clear. */
-static inline weir__heap_block *weir__heap_lookup(const weir__heap_view *view,
-                                                  const void *ptr, uint32_t *out_id)
-{
-    uint64_t address = (uint64_t)(uintptr_t)ptr;
-    uint64_t grain = address >> WEIR__HEAP_GRAIN_BITS;
-    if (address % WEIR__HEAP_GRAIN != 0 || address >> WEIR__HEAP_ADDRESS_BITS != 0)
-        return NULL;
-    weir__heap_probe probe = weir__heap_probe_begin(view, address);
-    for (uint32_t id; (id = weir__heap_probe_next(&probe)) != 0;) {
-        weir__heap_block *block = weir__heap_at(view, id);
-        /* Acquire: whoever reads that a record is in use reads of what, too. */
-        uint32_t tag = atomic_load_explicit(&block->tag, memory_order_acquire);
-        if (atomic_load_explicit(&block->low, memory_order_relaxed) ==
-                (uint32_t)grain &&
-            tag >> WEIR__TAG_HIGH_SHIFT == (uint32_t)(grain >> 32) &&
-            (tag & WEIR__TAG_STATE_MASK) != WEIR__HEAP_END &&
-            (tag & WEIR__TAG_STATE_MASK) != WEIR__HEAP_SPARE) {
             *out_id = id;
             return block;
         }

@@ -106,3 +106,10 @@ cached_memory cached_in(weir_resource *mr)
     weir__pool_seats_open(pool);
     return all;
 }
+
+weir__heap_block *block_at(const weir__heap *heap, const void *ptr)
+{
+    uint32_t id = weir__heap_find(heap, ptr);
+    must(id != 0);
+    return weir__heap_block_of(heap, id);
+}

@@ -53,4 +53,7 @@ typedef struct cached_memory {
 } cached_memory;
 cached_memory cached_in(weir_resource *pool);
 
+/* The record of the block that begins at `ptr`, which there is. */
+weir__heap_block *block_at(const weir__heap *heap, const void *ptr);
+
 #endif

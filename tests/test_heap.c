@@ -334,7 +334,7 @@ static void heap_finds_what_is_missing_from_the_map(void **state)
     weir__chunk chunk = { 0 };
     open_heap(&heap, &chunk, BLOCKS * GRAIN);
     const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
-    uint32_t ids[BLOCKS], id = 0;
+    uint32_t ids[BLOCKS];
     for (int i = 0; i < PROMISES; i++) /* so that there are records */
         must(weir__heap_promise(&heap));
     for (int i = 0; i < PROMISES; i++)
@@ -374,9 +374,40 @@ static void heap_finds_what_is_missing_from_the_map(void **state)
     must_equal(heap.missing, 0);
     weir__heap_verify(&heap);
     for (uint32_t i = 0; i < taken - 1; i++) {
-        must(weir__heap_lookup(&heap.view, (void *)(BASE + i * GRAIN), &id) != NULL);
-        must_equal(id, ids[i]);
+        must_equal(weir__heap_map_find(&heap, BASE + i * GRAIN), ids[i]);
     }
+    weir__heap_close(&heap);
+}
+
+/* Where a chunk becomes two within a segment of the map, each needs that by itself. */
+static void heap_splits_a_chunk_within_a_segment(void **state)
+{
+    (void)state;
+    weir__heap heap;
+    weir__chunk chunk = { 0 }, rest = { 0 };
+    open_heap(&heap, &chunk, 8 * GRAIN);
+    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
+    must(weir__heap_promise(&heap));
+    uint32_t first = take_best(&heap, done, 3 * GRAIN, GRAIN);
+    uint32_t second = take_best(&heap, done, 2 * GRAIN, GRAIN);
+    weir__heap_forget_promise(&heap);
+    must(weir__heap_promise(&heap));
+    weir__heap_split_chunk(&heap, &chunk, &rest, second);
+    weir__heap_forget_promise(&heap);
+    weir__heap_verify(&heap);
+    must_equal(rest.base, BASE + 3 * GRAIN);
+    must_equal(weir__heap_first(&heap, &rest), second);
+
+    come_back(&heap, first);
+    weir__heap_release(&heap, first, WEIR__MARK_DONE);
+    weir__heap_hold(&heap, first);
+    weir__heap_remove_chunk(&heap, &chunk);
+    weir__heap_verify(&heap);
+    must_equal(weir__heap_find(&heap, (void *)BASE), 0);
+    must_equal(weir__heap_find(&heap, (void *)rest.base), second);
+    come_back(&heap, second);
+    weir__heap_release(&heap, second, WEIR__MARK_DONE);
+    weir__heap_verify(&heap);
     weir__heap_close(&heap);
 }
 
@@ -515,6 +546,7 @@ int main(void)
         cmocka_unit_test(heap_says_when_it_knows_no_more_clocks),
         cmocka_unit_test(heap_takes_back_without_records),
         cmocka_unit_test(heap_finds_what_is_missing_from_the_map),
+        cmocka_unit_test(heap_splits_a_chunk_within_a_segment),
         cmocka_unit_test(heap_says_when_it_has_no_more_ids),
         cmocka_unit_test(heap_is_quick_and_small_in_any_order),
         cmocka_unit_test(heap_forgets_clocks),

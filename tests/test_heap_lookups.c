@@ -51,7 +51,9 @@ static void take_own(user *self, size_t i)
         weir__heap_hold(heap, best);
         best = weir__heap_hand_out(heap, (weir__heap_run){ best, best }, bytes, GRAIN,
                                    WEIR__MARK_DONE, WEIR__MARK_DONE);
-        self->bases[i] = weir__heap_base(weir__heap_block_of(heap, best));
+        weir__heap_block *block = weir__heap_block_of(heap, best);
+        weir__heap_set_tag(block, weir__heap_out_tag(GRAIN, GRAIN));
+        self->bases[i] = weir__heap_base(block);
     }
     self->ids[i] = best;
     weir__heap_forget_promise(heap);
@@ -73,7 +75,8 @@ static void look_up(user *self, size_t i)
     weir__heap *heap = &self->it->heap;
     uint32_t id = 0, tag = WEIR__HEAP_CACHED | self->number << WEIR__HOLDER_SHIFT;
     weir__heap_block *block =
-        weir__heap_lookup(&heap->view, (void *)self->bases[i], &id);
+        weir__heap_lookup_tagged(&heap->view, (void *)self->bases[i],
+                                 weir__heap_out_tag(GRAIN, GRAIN), &id);
     if (block == NULL) {
         self->misses++;
         pthread_mutex_lock(&self->it->lock);

@@ -240,9 +240,8 @@ static void a_block_on_two_stacks_goes_out_once(void **state)
 
     /* As if the second had looked before the first wrote. */
     weir__pool *pool = it.pool->self;
-    uint32_t id = 0;
-    weir__heap_block *block = weir__heap_lookup(&pool->heap.view, mine.ptrs[0], &id);
-    must(block != NULL && weir__heap_state_of(block) == WEIR__HEAP_CACHED);
+    weir__heap_block *block = block_at(&pool->heap, mine.ptrs[0]);
+    must(weir__heap_state_of(block) == WEIR__HEAP_CACHED);
     weir__heap_set_tag(block, weir__heap_out_tag(SMALL, WEIR_ALIGNMENT));
     actor_does(other, give_blocks, &mine);
     must(weir__heap_state_of(block) == WEIR__HEAP_CACHED);

@@ -155,8 +155,8 @@ typedef struct knot {
 static void *tie(stage *it, const knot *as)
 {
     void *x = pick(it);
-    uint32_t id, links[2];
-    weir__heap_block *block = weir__heap_lookup(&pool_of(it)->heap.view, x, &id);
+    uint32_t links[2];
+    weir__heap_block *block = block_at(&pool_of(it)->heap, x);
     uint32_t tags[2], out = weir__heap_low_tag(block);
     for (int i = 0; i < 2; i++) {
         give_on_thread(it, i, pick(it)); /* below it */
@@ -282,8 +282,7 @@ static void what_is_in_the_heap_is_met(void **state)
         stage it;
         stage_begin(&it);
         void *x = pick(&it);
-        uint32_t id;
-        weir__heap_block *block = weir__heap_lookup(&pool_of(&it)->heap.view, x, &id);
+        weir__heap_block *block = block_at(&pool_of(&it)->heap, x);
         uint32_t out = weir__heap_low_tag(block);
         give_on_thread(&it, 0, pick(&it));
         give_on_thread(&it, 0, x);
@@ -396,9 +395,7 @@ static void spilt_blocks_are_looked_at(void **state)
     take_blocks(&pair);
     weir_thread_flush();
     give(it.pool, s, pair.ptrs[0], BYTES);
-    uint32_t id;
-    weir__heap_block *block =
-        weir__heap_lookup(&pool->heap.view, pair.ptrs[0], &id);
+    weir__heap_block *block = block_at(&pool->heap, pair.ptrs[0]);
     weir__cache_spill_all(cache, &pool->heap.view);
     must_equal(cache->spill.count, 1);
     weir__heap_set_tag(block, weir__heap_out_tag(BYTES, WEIR_ALIGNMENT));
