@@ -403,7 +403,7 @@ static uint32_t lone_record(weir__heap *heap, uintptr_t base, size_t bytes,
 /* The last block of a chunk, whose record is new, and an END behind it. */
 static void chunk_end(weir__heap *heap, weir__chunk *chunk, uint32_t last)
 {
-    chunk->end = lone_record(heap, chunk->base + chunk->bytes, 0, WEIR__HEAP_END);
+    chunk->end = lone_record(heap, 0, 0, WEIR__HEAP_END);
     join(block_at(heap, last), last, block_at(heap, chunk->end), chunk->end);
 }
 

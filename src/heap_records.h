@@ -38,7 +38,8 @@ typedef enum weir__heap_state {
     WEIR__HEAP_FREE,   /* in the bins, behind its mark */
     WEIR__HEAP_LIMBO,  /* free, behind several marks: not in the bins */
     WEIR__HEAP_HELD,   /* somebody is at work on it: neither free nor out */
-    WEIR__HEAP_END,    /* no block: where a chunk ends; 0 grains */
+    WEIR__HEAP_END,    /* no block: where a chunk ends; 0 grains, and no base, for
+                          another chunk's block may begin there */
     WEIR__HEAP_OUT,    /* handed out */
     WEIR__HEAP_CACHED, /* given back, and in somebody's list, for its exact size */
     WEIR__HEAP_RETURNED /* free, but no record to say so was to be had yet */
@@ -304,22 +305,22 @@ static inline uint32_t weir__heap_probe_next(weir__heap_probe *probe)
 }
 
 /* Whether a record is that of a block at `ptr` that is out with the tag `low`, without
- * the upper bits of its base, and perhaps with grains to spare. The tag first: a record
- * that is used again may have the same one, and only who has acquired it sees that it
- * begins elsewhere. */
+ * the upper bits of its base, and perhaps with grains to spare. Relaxed: who has come
+ * here by an entry, acquired, and whose block this is, sees no other record begin where
+ * that does. */
 static inline bool weir__heap_is_tagged(const weir__heap_block *block, const void *ptr,
                                         uint32_t low)
 {
     uint64_t grain = (uint64_t)(uintptr_t)ptr >> WEIR__HEAP_GRAIN_BITS;
     uint32_t tag = low | (uint32_t)(grain >> 32) << WEIR__TAG_HIGH_SHIFT;
     return (uintptr_t)ptr % WEIR__HEAP_GRAIN == 0 &&
-           (atomic_load_explicit(&block->tag, memory_order_acquire) &
-            ~WEIR__TAG_SPARE_MASK) == tag &&
+           (weir__heap_tag(block) & ~WEIR__TAG_SPARE_MASK) == tag &&
            atomic_load_explicit(&block->low, memory_order_relaxed) == (uint32_t)grain;
 }
 
 /* Whether the block is at `ptr` and has all of this tag, as it had when it was OUT
- * there before. The tag first, as above. */
+ * there before. The tag first: a record that is used again may have the same one, and
+ * only who has acquired it sees that it begins elsewhere. */
 static inline bool weir__heap_is_still(const weir__heap_block *block, const void *ptr,
                                        uint32_t tag)
 {

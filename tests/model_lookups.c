@@ -381,6 +381,8 @@ static void scenes(void **state)
     explore("segments move up", "+0 +3 t1 +4 t1 -0 t1 +0 -4 -0 +0 +1 -0");
     explore("a record that stood for it before stands for its neighbour",
             "+0 t1 a0 t1 t1 t1 g2 g1 g0 m1 a0 T1 t6 t1 t1 a2 m1");
+    explore("a record that stood elsewhere becomes an end beside a block",
+            "+0 t2 T2 g2 a4 T3 +2 >4 t2 T2 -4 g0 +0 g0 +0 -2 -0 -1 t3 -2 >3 +1 >1 T1");
     explore("a chunk grows", "+0 t3 >0 t1 t1 +4 t1 >4");
 }
 
