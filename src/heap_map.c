@@ -24,51 +24,63 @@ static uint64_t number_of(uintptr_t address)
 
 /* ---- entries ---- */
 
-static uint32_t entry_load(const weir__heap_segment *segment, uint32_t at)
+/* Of a segment, as its place names them. */
+typedef struct entries {
+    _Atomic uint32_t *first;
+    uint32_t shift, mask;
+} entries;
+
+static inline weir__heap_segment *segment_of(uintptr_t word)
 {
-    return atomic_load_explicit(&segment->entries[at], memory_order_relaxed);
+    return (weir__heap_segment *)(word & ~(uintptr_t)(WEIR__SEGMENT_LINE - 1));
+}
+
+static inline entries entries_of(uintptr_t word)
+{
+    const uint32_t shift = word % WEIR__SEGMENT_LINE;
+    return (entries){ segment_of(word)->entries, shift, UINT32_MAX >> shift };
+}
+
+static inline uint32_t entry_load(const entries *all, uint32_t at)
+{
+    return atomic_load_explicit(&all->first[at], memory_order_relaxed);
 }
 
 /* Release: who follows an id finds the record as it was set up before. */
-static void entry_store(weir__heap_segment *segment, uint32_t at, uint32_t entry)
+static inline void entry_store(const entries *all, uint32_t at, uint32_t entry)
 {
-    atomic_store_explicit(&segment->entries[at], entry, memory_order_release);
+    atomic_store_explicit(&all->first[at], entry, memory_order_release);
 }
 
-static uint32_t mask_of(const weir__heap_segment *segment)
+static inline uint32_t home_of(const entries *all, uintptr_t base)
 {
-    return (1u << segment->bits) - 1;
-}
-
-static uint32_t home_of(const weir__heap_segment *segment, uintptr_t base)
-{
-    return weir__heap_hash_of(base) >> (32 - segment->bits);
+    return weir__heap_hash_of(base) >> all->shift;
 }
 
 /* Where the entry of a block is; or the first that is free behind its home, or, where
  * none is, its home. */
-static uint32_t entry_of(const weir__heap_segment *segment, uint32_t id, uintptr_t base)
+static inline uint32_t entry_of(const entries *all, uint32_t id, uintptr_t base)
 {
-    const uint32_t home = home_of(segment, base), mask = mask_of(segment);
+    const uint32_t home = home_of(all, base);
     uint32_t at = home, entry;
-    while ((entry = entry_load(segment, at)) != 0 && (entry & ID_MASK) != id) {
-        at = (at + 1) & mask;
+    while ((entry = entry_load(all, at)) != 0 && (entry & ID_MASK) != id) {
+        at = (at + 1) & all->mask;
         if (at == home)
             break;
     }
     return at;
 }
 
-static bool is_entry_of(const weir__heap_segment *segment, uint32_t at, uint32_t id)
+static inline bool is_entry_of(const entries *all, uint32_t at, uint32_t id)
 {
-    return (entry_load(segment, at) & ID_MASK) == id;
+    return (entry_load(all, at) & ID_MASK) == id;
 }
 
-static void entry_set(weir__heap_segment *segment, uint32_t at, uint32_t id,
-                      uintptr_t base)
+static inline void entry_set(const entries *all, uint32_t at, uint32_t id,
+                             uintptr_t base)
 {
     const uint32_t print = weir__heap_print_of(weir__heap_hash_of(base));
-    entry_store(segment, at, print << WEIR__ID_BITS | id);
+    entry_store(all, at, print << WEIR__ID_BITS | id);
 }
 
 static uintptr_t base_of(const weir__heap *heap, uint32_t id)
@@ -78,94 +90,90 @@ static uintptr_t base_of(const weir__heap *heap, uint32_t id)
 
 /* What stands behind an entry that goes moves up, unless it is at home behind that.
  * For a moment one stands there twice. */
-static void entry_remove(const weir__heap *heap, weir__heap_segment *segment,
-                         uint32_t gone)
+static inline void entry_remove(const weir__heap *heap, const entries *all,
+                                uint32_t gone)
 {
-    const uint32_t mask = mask_of(segment);
+    const uint32_t mask = all->mask;
     uint32_t hole = gone, entry;
     for (uint32_t at = (gone + 1) & mask;
-         at != gone && (entry = entry_load(segment, at)) != 0; at = (at + 1) & mask) {
-        uint32_t home = home_of(segment, base_of(heap, entry & ID_MASK));
+         at != gone && (entry = entry_load(all, at)) != 0; at = (at + 1) & mask) {
+        uint32_t home = home_of(all, base_of(heap, entry & ID_MASK));
         if (((at - home) & mask) < ((at - hole) & mask))
             continue;
-        entry_store(segment, hole, entry);
+        entry_store(all, hole, entry);
         hole = at;
     }
-    entry_store(segment, hole, 0);
+    entry_store(all, hole, 0);
 }
 
 /* ---- the index ---- */
 
-static weir__heap_index *index_of(const weir__heap *heap)
+static inline weir__heap_index *index_of(const weir__heap *heap)
 {
     return atomic_load_explicit(&heap->view.index, memory_order_relaxed);
 }
 
-static weir__heap_segment *segment_in(const weir__heap_index *index, uint32_t slot)
+static inline uintptr_t word_of(const weir__heap_place *place)
 {
-    uintptr_t place =
-        atomic_load_explicit(&index->places[slot].segment, memory_order_relaxed);
-    return (weir__heap_segment *)(place & ~(uintptr_t)(WEIR__SEGMENT_LINE - 1));
+    return atomic_load_explicit(&place->segment, memory_order_relaxed);
+}
+
+static inline bool is_empty(const weir__heap_place *place)
+{
+    return word_of(place) == 0;
+}
+
+static inline uint64_t number_at(const weir__heap_place *place)
+{
+    return atomic_load_explicit(&place->number, memory_order_relaxed);
 }
 
 /* Release, and after the number: who follows it finds the segment as it was set up. */
-static void place_set(weir__heap_index *index, uint32_t slot,
-                      const weir__heap_segment *segment)
+static void place_set(weir__heap_place *place, uint64_t number, uintptr_t word,
+                      uint32_t count)
 {
-    weir__heap_place *place = &index->places[slot];
-    atomic_store_explicit(&place->number, segment->number, memory_order_relaxed);
-    atomic_store_explicit(&place->segment, (uintptr_t)segment + (32 - segment->bits),
-                          memory_order_release);
+    place->count = count;
+    atomic_store_explicit(&place->number, number, memory_order_relaxed);
+    atomic_store_explicit(&place->segment, word, memory_order_release);
 }
 
-static uint32_t first_slot(const weir__heap_index *index, uint64_t number)
+static inline uint32_t first_slot(const weir__heap_index *index, uint64_t number)
 {
     return (uint32_t)((number * WEIR__SEGMENT_HASH) >> index->shift);
 }
 
 /* Where a segment is, or would be. */
-static uint32_t slot_of(const weir__heap_index *index, uint64_t number)
+static inline weir__heap_place *place_in(weir__heap_index *index, uint64_t number)
 {
     uint32_t slot = first_slot(index, number);
-    const weir__heap_segment *segment;
-    while ((segment = segment_in(index, slot)) != NULL && segment->number != number)
+    weir__heap_place *place;
+    while (!is_empty(place = &index->places[slot]) && number_at(place) != number)
         slot = (slot + 1) & index->mask;
-    return slot;
+    return place;
 }
 
-static weir__heap_segment *segment_find(const weir__heap *heap, uint64_t number)
+/* The place of the segment that an address of the heap is in. */
+static inline weir__heap_place *place_of(const weir__heap *heap, uintptr_t address)
 {
-    const weir__heap_index *index = index_of(heap);
-    return index != NULL ? segment_in(index, slot_of(index, number)) : NULL;
-}
-
-static weir__heap_segment *segment_at(const weir__heap *heap, uintptr_t address)
-{
-    weir__heap_segment *segment = segment_find(heap, number_of(address));
-    WEIR_CHECK(segment != NULL, "what is in the heap has a segment");
-    return segment;
-}
-
-/* Puts it where it is to be found, in the place of one of that number if there is. */
-static void index_put(weir__heap_index *index, const weir__heap_segment *segment)
-{
-    place_set(index, slot_of(index, segment->number), segment);
+    weir__heap_place *place = place_in(index_of(heap), number_of(address));
+    WEIR_ASSERT(!is_empty(place), "what is in the heap has a segment");
+    return place;
 }
 
 /* As entry_remove. */
-static void index_remove(weir__heap_index *index, const weir__heap_segment *segment)
+static void place_remove(weir__heap_index *index, weir__heap_place *gone)
 {
-    uint32_t hole = slot_of(index, segment->number);
-    const weir__heap_segment *next;
-    for (uint32_t slot = (hole + 1) & index->mask;
-         (next = segment_in(index, slot)) != NULL; slot = (slot + 1) & index->mask) {
-        uint32_t home = first_slot(index, next->number);
-        if (((slot - home) & index->mask) < ((slot - hole) & index->mask))
+    weir__heap_place *next, *hole = gone;
+    for (uint32_t slot = (uint32_t)(gone - index->places + 1) & index->mask;
+         !is_empty(next = &index->places[slot]); slot = (slot + 1) & index->mask) {
+        uint32_t home = first_slot(index, number_at(next));
+        uint32_t from = (uint32_t)(hole - index->places);
+        if (((slot - home) & index->mask) < ((slot - from) & index->mask))
             continue;
-        place_set(index, hole, next);
-        hole = slot;
+        place_set(hole, number_at(next), word_of(next), next->count);
+        hole = next;
     }
-    atomic_store_explicit(&index->places[hole].segment, 0, memory_order_release);
+    atomic_store_explicit(&hole->segment, 0, memory_order_release);
 }
 
 /* Room for `count` segments, with half of the places left free. */
@@ -185,8 +193,10 @@ static bool index_reserve(weir__heap *heap, size_t count)
     index->shift = 64 - log2;
     index->mask = (uint32_t)(slots - 1);
     for (uint32_t slot = 0; old != NULL && slot <= old->mask; slot++) {
-        if (segment_in(old, slot) != NULL)
-            index_put(index, segment_in(old, slot));
+        const weir__heap_place *from = &old->places[slot];
+        if (!is_empty(from))
+            place_set(place_in(index, number_at(from)), number_at(from), word_of(from),
+                      from->count);
     }
     atomic_store_explicit(&heap->view.index, index, memory_order_release);
     return true;
@@ -199,6 +209,11 @@ struct weir__heap_segments {
     weir__heap_segments *next;
     size_t bytes;
 };
+
+static uintptr_t word_for(const weir__heap_segment *segment)
+{
+    return (uintptr_t)segment + (32 - segment->bits);
+}
 
 static size_t segment_bytes(uint32_t bits)
 {
@@ -247,9 +262,10 @@ static weir__heap_segment *segment_take(weir__heap *heap, uint32_t bits)
     weir__heap_segment *segment = heap->segment_spares[bits];
     heap->segment_spares[bits] = segment->next;
     heap->segment_spare_count--;
-    segment->count = segment->missing = segment->chunks = 0;
-    for (uint32_t at = 0; at < 1u << bits; at++)
-        entry_store(segment, at, 0);
+    segment->missing = segment->chunks = 0;
+    const entries all = entries_of(word_for(segment));
+    for (uint32_t at = 0; at <= all.mask; at++)
+        entry_store(&all, at, 0);
     return segment;
 }
 
@@ -278,15 +294,15 @@ weir_status weir__heap_reserve(weir__heap *heap, uintptr_t base, size_t bytes)
 void weir__heap_map_add(weir__heap *heap, uintptr_t base, uintptr_t end)
 {
     for (uint64_t n = number_of(base); n <= number_of(end - 1); n++) {
-        weir__heap_segment *segment = segment_find(heap, n);
-        if (segment == NULL) {
+        weir__heap_place *place = place_in(index_of(heap), n);
+        if (is_empty(place)) {
             WEIR_CHECK(heap->segment_spares[WEIR__ENTRY_BITS] != NULL,
                        "room in the map was reserved");
-            segment = segment_take(heap, WEIR__ENTRY_BITS);
+            weir__heap_segment *segment = segment_take(heap, WEIR__ENTRY_BITS);
             segment->number = n;
-            index_put(index_of(heap), segment);
+            place_set(place, n, word_for(segment), 0);
         }
-        segment->chunks++;
+        segment_of(word_of(place))->chunks++;
     }
 }
 
@@ -303,25 +319,26 @@ static void forget_wish(weir__heap *heap, const weir__heap_segment *segment)
 void weir__heap_map_drop(weir__heap *heap, uintptr_t base, uintptr_t end)
 {
     for (uint64_t n = number_of(base); n <= number_of(end - 1); n++) {
-        weir__heap_segment *segment =
-            segment_at(heap, (uintptr_t)n << WEIR__SEGMENT_BITS);
+        weir__heap_place *place = place_in(index_of(heap), n);
+        weir__heap_segment *segment = segment_of(word_of(place));
         if (--segment->chunks > 0)
             continue;
-        WEIR_CHECK(segment->count == 0 && segment->missing == 0,
+        WEIR_CHECK(place->count == 0 && segment->missing == 0,
                    "what is dropped from the map has no blocks");
         if (segment->wants_room)
             forget_wish(heap, segment);
         segment->wants_room = false;
-        index_remove(index_of(heap), segment);
+        place_remove(index_of(heap), place);
         segment_spare(heap, segment);
     }
 }
 
 /* ---- room ---- */
 
-static uint32_t most_of(uint32_t bits)
+/* Of entries; the mask is one less than there are. */
+static inline uint32_t most_of(uint32_t mask)
 {
-    return (1u << bits) - (1u << bits) / 4;
+    return mask + 1 - (mask + 1) / 4;
 }
 
 static void note_missing(weir__heap *heap, weir__heap_segment *segment, uint32_t more)
@@ -330,54 +347,59 @@ static void note_missing(weir__heap *heap, weir__heap_segment *segment, uint32_t
     heap->missing += more;
 }
 
-/* Into one that nobody reads yet, with room. */
-static void refill(weir__heap_segment *segment, uint32_t id, uintptr_t base)
+/* Into a segment that nobody reads yet, with room. Returns how many it has more. */
+static uint32_t refill(const entries *all, uint32_t id, uintptr_t base)
 {
-    const uint32_t at = entry_of(segment, id, base);
-    if (entry_load(segment, at) == 0) {
-        entry_set(segment, at, id, base);
-        segment->count++;
-    }
+    const uint32_t at = entry_of(all, id, base);
+    if (entry_load(all, at) != 0)
+        return 0;
+    entry_set(all, at, id, base);
+    return 1;
 }
 
 /* What begins in a segment and is not in there, from all of its chunks. */
-static WEIR_COLD void refill_missing(const weir__heap *heap,
-                                     weir__heap_segment *segment)
+static WEIR_COLD uint32_t refill_missing(const weir__heap *heap, const entries *all,
+                                         uint64_t number)
 {
+    uint32_t count = 0;
     for (const weir__chunk *chunk = heap->oldest; chunk; chunk = chunk->newer) {
-        if (number_of(chunk->base) > segment->number ||
-            number_of(chunk->base + chunk->bytes - 1) < segment->number)
+        if (number_of(chunk->base) > number ||
+            number_of(chunk->base + chunk->bytes - 1) < number)
             continue;
         uint32_t id = weir__heap_last(heap, chunk);
         for (; id != 0; id = weir__heap_block_of(heap, id)->before) {
             uintptr_t base = base_of(heap, id);
-            if (number_of(base) == segment->number)
-                refill(segment, id, base);
+            if (number_of(base) == number)
+                count += refill(all, id, base);
         }
     }
+    return count;
 }
 
-/* A larger one in the place of one. False: no host memory. */
-static bool segment_grow(weir__heap *heap, weir__heap_segment *segment)
+/* A larger one in the place of a segment. False: no host memory. */
+static bool segment_grow(weir__heap *heap, weir__heap_place *place)
 {
-    uint32_t bits = segment->bits, blocks = segment->count + segment->missing;
-    while (most_of(bits) < blocks)
+    const entries all = entries_of(word_of(place));
+    weir__heap_segment *segment = segment_of(word_of(place));
+    uint32_t bits = segment->bits, blocks = place->count + segment->missing, count = 0;
+    while (most_of((1u << bits) - 1) < blocks)
         bits++;
     weir__heap_segment *larger = segment_take(heap, bits);
     if (larger == NULL)
         return false;
     larger->number = segment->number;
     larger->chunks = segment->chunks;
-    for (uint32_t at = 0; at <= mask_of(segment); at++) {
-        uint32_t id = entry_load(segment, at) & ID_MASK;
+    const entries wide = entries_of(word_for(larger));
+    for (uint32_t at = 0; at <= all.mask; at++) {
+        uint32_t id = entry_load(&all, at) & ID_MASK;
         if (id != 0)
-            refill(larger, id, base_of(heap, id));
+            count += refill(&wide, id, base_of(heap, id));
     }
     if (segment->missing != 0)
-        refill_missing(heap, larger);
-    WEIR_CHECK(larger->count == blocks, "no block was lost");
+        count += refill_missing(heap, &wide, segment->number);
+    WEIR_CHECK(count == blocks, "no block was lost");
     heap->missing -= segment->missing;
-    index_put(index_of(heap), larger);
+    place_set(place, segment->number, word_for(larger), count);
     segment_spare(heap, segment);
     return true;
 }
@@ -386,8 +408,9 @@ void weir__heap_map_stock(weir__heap *heap)
 {
     for (weir__heap_segment *segment; (segment = heap->segments_full) != NULL;) {
         weir__heap_segment *next = segment->next;
-        if (segment->count + segment->missing > most_of(segment->bits) &&
-            !segment_grow(heap, segment))
+        weir__heap_place *place = place_in(index_of(heap), segment->number);
+        if (place->count + segment->missing >= most_of((1u << segment->bits) - 1) &&
+            !segment_grow(heap, place))
             return;
         segment->wants_room = false;
         heap->segments_full = next;
@@ -396,47 +419,55 @@ void weir__heap_map_stock(weir__heap *heap)
 
 /* ---- changing ---- */
 
+/* One that is nearly full wants room. False: it is full. */
+static WEIR_COLD bool want_room(weir__heap *heap, const weir__heap_place *place)
+{
+    weir__heap_segment *segment = segment_of(word_of(place));
+    if (!segment->wants_room) {
+        segment->wants_room = true;
+        segment->next = heap->segments_full;
+        heap->segments_full = segment;
+    }
+    if (place->count < 1u << segment->bits)
+        return true;
+    note_missing(heap, segment, 1);
+    return false;
+}
+
 void weir__heap_map_insert(weir__heap *heap, uint32_t id,
                            const weir__heap_block *block)
 {
     const uintptr_t base = weir__heap_base(block);
-    weir__heap_segment *segment = segment_at(heap, base);
-    if (WEIR_UNLIKELY(segment->count >= most_of(segment->bits))) {
-        if (!segment->wants_room) {
-            segment->wants_room = true;
-            segment->next = heap->segments_full;
-            heap->segments_full = segment;
-        }
-        if (segment->count > mask_of(segment)) {
-            note_missing(heap, segment, 1);
-            return;
-        }
-    }
-    entry_set(segment, entry_of(segment, 0, base), id, base);
-    segment->count++;
+    weir__heap_place *place = place_of(heap, base);
+    const entries all = entries_of(word_of(place));
+    if (WEIR_UNLIKELY(place->count >= most_of(all.mask)) && !want_room(heap, place))
+        return;
+    entry_set(&all, entry_of(&all, 0, base), id, base);
+    place->count++;
 }
 
 void weir__heap_map_remove(weir__heap *heap, uint32_t id,
                            const weir__heap_block *block)
 {
     const uintptr_t base = weir__heap_base(block);
-    weir__heap_segment *segment = segment_at(heap, base);
-    const uint32_t at = entry_of(segment, id, base);
-    if (WEIR_LIKELY(is_entry_of(segment, at, id))) {
-        entry_remove(heap, segment, at);
-        segment->count--;
+    weir__heap_place *place = place_of(heap, base);
+    const entries all = entries_of(word_of(place));
+    const uint32_t at = entry_of(&all, id, base);
+    if (WEIR_LIKELY(is_entry_of(&all, at, id))) {
+        entry_remove(heap, &all, at);
+        place->count--;
     } else {
-        note_missing(heap, segment, UINT32_MAX);
+        note_missing(heap, segment_of(word_of(place)), UINT32_MAX);
     }
 }
 
 void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with)
 {
     const uintptr_t base = base_of(heap, id);
-    weir__heap_segment *segment = segment_at(heap, base);
-    const uint32_t at = entry_of(segment, id, base);
-    if (WEIR_LIKELY(is_entry_of(segment, at, id)))
-        entry_set(segment, at, with, base);
+    const entries all = entries_of(word_of(place_of(heap, base)));
+    const uint32_t at = entry_of(&all, id, base);
+    if (WEIR_LIKELY(is_entry_of(&all, at, id)))
+        entry_set(&all, at, with, base);
 }
 
 uint32_t weir__heap_map_find(const weir__heap *heap, uintptr_t base)
@@ -480,11 +511,13 @@ size_t weir__heap_map_bytes(const weir__heap *heap)
 
 /* ---- verify ---- */
 
-static void segment_verify(const weir__heap *heap, const weir__heap_segment *segment)
+static void place_verify(const weir__heap *heap, const weir__heap_place *place)
 {
+    const entries all = entries_of(word_of(place));
+    const weir__heap_segment *segment = segment_of(word_of(place));
     uint32_t count = 0;
-    for (uint32_t at = 0; at <= mask_of(segment); at++) {
-        uint32_t id = entry_load(segment, at) & ID_MASK;
+    for (uint32_t at = 0; at <= all.mask; at++) {
+        uint32_t id = entry_load(&all, at) & ID_MASK;
         if (id == 0)
             continue;
         WEIR_CHECK(number_of(base_of(heap, id)) == segment->number &&
@@ -492,24 +525,26 @@ static void segment_verify(const weir__heap *heap, const weir__heap_segment *seg
                    "a segment has what begins in it");
         count++;
     }
-    WEIR_CHECK(count == segment->count, "a segment counts what it has");
-    WEIR_CHECK(count <= most_of(segment->bits) || segment->wants_room,
+    WEIR_CHECK(count == place->count, "what a segment has is counted");
+    WEIR_CHECK(count <= most_of(all.mask) || segment->wants_room,
                "a segment that is nearly full wants room");
+    WEIR_CHECK(segment->chunks > 0, "a segment is there while a chunk needs it");
 }
 
 void weir__heap_map_verify(const weir__heap *heap, size_t count)
 {
-    const weir__heap_index *index = index_of(heap);
+    weir__heap_index *index = index_of(heap);
     size_t found = 0, missing = 0, segments = 0, spares = 0;
     for (uint32_t slot = 0; index != NULL && slot <= index->mask; slot++) {
-        const weir__heap_segment *segment = segment_in(index, slot);
-        if (segment == NULL)
+        const weir__heap_place *place = &index->places[slot];
+        if (is_empty(place))
             continue;
-        WEIR_CHECK(segment->chunks > 0 &&
-                       segment_find(heap, segment->number) == segment,
-                   "a segment is found by its number while a chunk needs it");
-        segment_verify(heap, segment);
-        found += segment->count;
+        const weir__heap_segment *segment = segment_of(word_of(place));
+        WEIR_CHECK(number_at(place) == segment->number &&
+                       place_in(index, segment->number) == place,
+                   "a segment is found by its number");
+        place_verify(heap, place);
+        found += place->count;
         missing += segment->missing;
         segments++;
     }

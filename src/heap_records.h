@@ -108,13 +108,12 @@ typedef struct weir__heap_block {
 typedef struct weir__heap_segment {
     /* The heap's, under its lock: */
     uint64_t number;         /* address >> WEIR__SEGMENT_BITS */
+    struct weir__heap_segment *next; /* of those that want room, or are spare */
     uint32_t bits;           /* log2 of its entries */
-    uint32_t count;          /* of these, in use */
     uint32_t missing;        /* blocks that found no room */
     uint32_t chunks;         /* that have to do with these addresses */
     bool wants_room;         /* it is in the list of those */
-    struct weir__heap_segment *next; /* there, or of the spare ones */
-    char apart[WEIR__SEGMENT_LINE - 40];
+    char apart[WEIR__SEGMENT_LINE - 29];
     /* Read without the lock. 0: none; else some bits of the hash, and an id. */
     _Atomic uint32_t entries[];
 } weir__heap_segment;
@@ -125,6 +124,7 @@ _Static_assert(offsetof(weir__heap_segment, entries) == WEIR__SEGMENT_LINE,
 typedef struct weir__heap_place {
     _Atomic uint64_t number;
     _Atomic uintptr_t segment;
+    uint32_t count;          /* the heap's: of its entries, in use */
 } weir__heap_place;
 
 /* Open addressing, by a multiplied hash of the number; some places are nobody's. */
