@@ -242,11 +242,13 @@ static inline size_t weir__heap_asked_bytes(const weir__heap_block *block, uint3
 }
 
 /* The hash of a block's address: its upper bits say where a segment has its entry, some
- * below them are in there. */
+ * below them are in there. Of what is multiplied not by the golden ratio alone: blocks
+ * whose distance is a Fibonacci number would have their entries side by side. */
 static inline uint32_t weir__heap_hash_of(uint64_t address)
 {
-    return (uint32_t)(address >> WEIR__HEAP_GRAIN_BITS >> WEIR__HASH_SHIFT) *
-           UINT32_C(0x9e3779b1);
+    const uint32_t grain =
+        (uint32_t)(address >> (WEIR__HEAP_GRAIN_BITS + WEIR__HASH_SHIFT));
+    return (grain ^ grain >> 4) * UINT32_C(0x9e3779b1);
 }
 
 static inline uint32_t weir__heap_print_of(uint32_t hash)

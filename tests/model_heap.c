@@ -498,10 +498,56 @@ static void heap_needs_memory_only_to_promise(void **state)
 }
 #endif
 
+/* How many entries are looked at until a block's own is found. */
+static uint32_t entries_looked_at(const weir__heap *heap, uint32_t id)
+{
+    const uintptr_t base = weir__heap_base(weir__heap_block_of(heap, id));
+    weir__heap_probe probe = weir__heap_probe_begin(&heap->view, base);
+    const uint32_t all = probe.left;
+    uint32_t found;
+    while ((found = weir__heap_probe_next(&probe)) != id)
+        must(found != 0);
+    return all - probe.left;
+}
+
+/* Blocks of one size side by side, as many as begin in a segment: whatever the size,
+ * their entries are spread. */
+static void blocks_of_any_size_are_found_soon(void **state)
+{
+    (void)state;
+    const size_t segment = (size_t)1 << WEIR__SEGMENT_BITS;
+    for (size_t grains = 1; grains < 1500; grains += grains < 64 ? 1 : 7) {
+        const size_t bytes = grains * WEIR__HEAP_GRAIN, count = segment / bytes;
+        weir__heap heap;
+        weir__chunk chunk = { 0 };
+        must(weir__heap_init(&heap) && weir__heap_promise(&heap));
+        must_ok(weir__heap_reserve(&heap, BASE, count * bytes));
+        uint32_t all = weir__heap_add_chunk(&heap, &chunk, BASE, count * bytes);
+        weir__heap_release(&heap, all, WEIR__MARK_DONE);
+        weir__heap_forget_promise(&heap);
+        weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
+        for (size_t i = 0; i < count; i++) {
+            must(weir__heap_promise(&heap));
+            must(weir__heap_take_best(&heap, done, bytes, WEIR__HEAP_HOMES,
+                                      WEIR__HEAP_OUT, 0).block != NULL);
+            weir__heap_forget_promise(&heap);
+        }
+        must(weir__heap_promise(&heap)); /* the last of them may have wanted room */
+        weir__heap_forget_promise(&heap);
+        size_t looked_at = 0;
+        for (uint32_t id = weir__heap_first(&heap, &chunk); id != 0;
+             id = weir__heap_after(&heap, id))
+            looked_at += entries_looked_at(&heap, id);
+        must(looked_at <= count * 5); /* also where four neighbours have one hash */
+        weir__heap_close(&heap);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heap_agrees_with_the_model),
+        cmocka_unit_test(blocks_of_any_size_are_found_soon),
 #ifndef SUPPORT_SHIPPED
         cmocka_unit_test(heap_needs_memory_only_to_promise),
 #endif
