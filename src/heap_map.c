@@ -15,8 +15,6 @@
 
 #include "internal.h"
 
-#define ID_MASK ((1u << WEIR__ID_BITS) - 1)
-
 static uint64_t number_of(uintptr_t address)
 {
     return (uint64_t)address >> WEIR__SEGMENT_BITS;
@@ -63,7 +61,7 @@ static inline uint32_t entry_of(const entries *all, uint32_t id, uintptr_t base)
 {
     const uint32_t home = home_of(all, base);
     uint32_t at = home, entry;
-    while ((entry = entry_load(all, at)) != 0 && (entry & ID_MASK) != id) {
+    while ((entry = entry_load(all, at)) != 0 && weir__heap_entry_id(entry) != id) {
         at = (at + 1) & all->mask;
         if (at == home)
             break;
@@ -73,7 +71,7 @@ static inline uint32_t entry_of(const entries *all, uint32_t id, uintptr_t base)
 
 static inline bool is_entry_of(const entries *all, uint32_t at, uint32_t id)
 {
-    return (entry_load(all, at) & ID_MASK) == id;
+    return weir__heap_entry_id(entry_load(all, at)) == id;
 }
 
 static inline void entry_set(const entries *all, uint32_t at, uint32_t id,
@@ -97,7 +95,7 @@ static inline void entry_remove(const weir__heap *heap, const entries *all,
     uint32_t hole = gone, entry;
     for (uint32_t at = (gone + 1) & mask;
          at != gone && (entry = entry_load(all, at)) != 0; at = (at + 1) & mask) {
-        uint32_t home = home_of(all, base_of(heap, entry & ID_MASK));
+        uint32_t home = home_of(all, base_of(heap, weir__heap_entry_id(entry)));
         if (((at - home) & mask) < ((at - hole) & mask))
             continue;
         entry_store(all, hole, entry);
@@ -391,7 +389,7 @@ static bool segment_grow(weir__heap *heap, weir__heap_place *place)
     larger->chunks = segment->chunks;
     const entries wide = entries_of(word_for(larger));
     for (uint32_t at = 0; at <= all.mask; at++) {
-        uint32_t id = entry_load(&all, at) & ID_MASK;
+        uint32_t id = weir__heap_entry_id(entry_load(&all, at));
         if (id != 0)
             count += refill(&wide, id, base_of(heap, id));
     }
@@ -473,10 +471,12 @@ void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with)
 uint32_t weir__heap_map_find(const weir__heap *heap, uintptr_t base)
 {
     weir__heap_probe probe = weir__heap_probe_begin(&heap->view, base);
-    uint32_t id;
-    while ((id = weir__heap_probe_next(&probe)) != 0 && base_of(heap, id) != base)
-        continue;
-    return id;
+    for (uint32_t entry; (entry = weir__heap_probe_step(&probe)) != 0;) {
+        if (weir__heap_probe_fits(&probe, entry) &&
+            base_of(heap, weir__heap_entry_id(entry)) == base)
+            return weir__heap_entry_id(entry);
+    }
+    return 0;
 }
 
 uint32_t weir__heap_map_first(const weir__heap *heap, const weir__chunk *chunk)
@@ -517,7 +517,7 @@ static void place_verify(const weir__heap *heap, const weir__heap_place *place)
     const weir__heap_segment *segment = segment_of(word_of(place));
     uint32_t count = 0;
     for (uint32_t at = 0; at <= all.mask; at++) {
-        uint32_t id = entry_load(&all, at) & ID_MASK;
+        uint32_t id = weir__heap_entry_id(entry_load(&all, at));
         if (id == 0)
             continue;
         WEIR_CHECK(number_of(base_of(heap, id)) == segment->number &&

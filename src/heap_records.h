@@ -290,33 +290,38 @@ static inline weir__heap_probe weir__heap_probe_begin(const weir__heap_view *vie
                                .left = (UINT32_MAX >> shift) + 1 };
 }
 
-/* The id of a record that may be the one; 0: there is no more. */
-static inline uint32_t weir__heap_probe_next(weir__heap_probe *probe)
+/* The next entry; 0: there is no more. */
+static inline uint32_t weir__heap_probe_step(weir__heap_probe *probe)
 {
-    while (probe->left != 0) {
-        uint32_t entry =
-            atomic_load_explicit(&probe->entries[probe->at], memory_order_acquire);
-        probe->at = (probe->at + 1) & probe->mask;
-        probe->left--;
-        if (entry == 0)
-            break;
-        if (entry >> WEIR__ID_BITS == probe->print)
-            return entry & ((1u << WEIR__ID_BITS) - 1);
-    }
-    return 0;
+    if (probe->left == 0)
+        return 0;
+    const uint32_t at = probe->at;
+    probe->at = (at + 1) & probe->mask;
+    probe->left--;
+    return atomic_load_explicit(&probe->entries[at], memory_order_acquire);
 }
 
-/* Whether a record is that of a block at `ptr` that is out with the tag `low`, without
- * the upper bits of its base, and perhaps with grains to spare. Relaxed: who has come
- * here by an entry, acquired, and whose block this is, sees no other record begin where
- * that does. */
+/* Whether its record may be the one. */
+static inline bool weir__heap_probe_fits(const weir__heap_probe *probe, uint32_t entry)
+{
+    return entry >> WEIR__ID_BITS == probe->print;
+}
+
+static inline uint32_t weir__heap_entry_id(uint32_t entry)
+{
+    return entry & ((1u << WEIR__ID_BITS) - 1);
+}
+
+/* Whether a record is that of a block at `ptr`, a multiple of the grain, that is out
+ * with the tag `low`, without the upper bits of its base, and perhaps grains to spare.
+ * Relaxed: who has come here by an entry, acquired, and whose block this is, sees no
+ * other record begin where that does. */
 static inline bool weir__heap_is_tagged(const weir__heap_block *block, const void *ptr,
                                         uint32_t low)
 {
     uint64_t grain = (uint64_t)(uintptr_t)ptr >> WEIR__HEAP_GRAIN_BITS;
     uint32_t tag = low | (uint32_t)(grain >> 32) << WEIR__TAG_HIGH_SHIFT;
-    return (uintptr_t)ptr % WEIR__HEAP_GRAIN == 0 &&
-           (weir__heap_tag(block) & ~WEIR__TAG_SPARE_MASK) == tag &&
+    return (weir__heap_tag(block) & ~WEIR__TAG_SPARE_MASK) == tag &&
            atomic_load_explicit(&block->low, memory_order_relaxed) == (uint32_t)grain;
 }
 
@@ -338,12 +343,16 @@ static inline weir__heap_block *weir__heap_lookup_tagged(const weir__heap_view *
                                                          const void *ptr, uint32_t low,
                                                          uint32_t *out_id)
 {
+    if ((uintptr_t)ptr % WEIR__HEAP_GRAIN != 0)
+        return NULL;
     /* An address that has more bits than a tag has room for is in no segment. */
     weir__heap_probe probe = weir__heap_probe_begin(view, (uint64_t)(uintptr_t)ptr);
-    for (uint32_t id; (id = weir__heap_probe_next(&probe)) != 0;) {
-        weir__heap_block *block = weir__heap_at(view, id);
+    for (uint32_t entry; (entry = weir__heap_probe_step(&probe)) != 0;) {
+        if (!weir__heap_probe_fits(&probe, entry))
+            continue;
+        weir__heap_block *block = weir__heap_at(view, weir__heap_entry_id(entry));
         if (weir__heap_is_tagged(block, ptr, low)) {
-            *out_id = id;
+            *out_id = weir__heap_entry_id(entry);
             return block;
         }
     }

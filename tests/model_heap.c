@@ -504,9 +504,9 @@ static uint32_t entries_looked_at(const weir__heap *heap, uint32_t id)
     const uintptr_t base = weir__heap_base(weir__heap_block_of(heap, id));
     weir__heap_probe probe = weir__heap_probe_begin(&heap->view, base);
     const uint32_t all = probe.left;
-    uint32_t found;
-    while ((found = weir__heap_probe_next(&probe)) != id)
-        must(found != 0);
+    uint32_t entry;
+    while (weir__heap_entry_id(entry = weir__heap_probe_step(&probe)) != id)
+        must(entry != 0);
     return all - probe.left;
 }
 
