@@ -126,11 +126,16 @@ static inline uint64_t number_at(const weir__heap_place *place)
     return atomic_load_explicit(&place->number, memory_order_relaxed);
 }
 
-/* Release, and after the number: who follows it finds the segment as it was set up. */
-static void place_set(weir__heap_place *place, uint64_t number, uintptr_t word,
-                      uint32_t count)
+/* How many entries of its segment are in use. */
+static inline uint32_t *count_of(weir__heap_index *index, const weir__heap_place *place)
 {
-    place->count = count;
+    uint32_t *counts = (uint32_t *)&index->places[index->mask + 1];
+    return &counts[place - index->places];
+}
+
+/* Release, and after the number: who follows it finds the segment as it was set up. */
+static void place_set(weir__heap_place *place, uint64_t number, uintptr_t word)
+{
     atomic_store_explicit(&place->number, number, memory_order_relaxed);
     atomic_store_explicit(&place->segment, word, memory_order_release);
 }
@@ -151,9 +156,9 @@ static inline weir__heap_place *place_in(weir__heap_index *index, uint64_t numbe
 }
 
 /* The place of the segment that an address of the heap is in. */
-static inline weir__heap_place *place_of(const weir__heap *heap, uintptr_t address)
+static inline weir__heap_place *place_of(weir__heap_index *index, uintptr_t address)
 {
-    weir__heap_place *place = place_in(index_of(heap), number_of(address));
+    weir__heap_place *place = place_in(index, number_of(address));
     WEIR_ASSERT(!is_empty(place), "what is in the heap has a segment");
     return place;
 }
@@ -168,7 +173,8 @@ static void place_remove(weir__heap_index *index, weir__heap_place *gone)
         uint32_t from = (uint32_t)(hole - index->places);
         if (((slot - home) & index->mask) < ((slot - from) & index->mask))
             continue;
-        place_set(hole, number_at(next), word_of(next), next->count);
+        place_set(hole, number_at(next), word_of(next));
+        *count_of(index, hole) = *count_of(index, next);
         hole = next;
     }
     atomic_store_explicit(&hole->segment, 0, memory_order_release);
@@ -184,17 +190,19 @@ static bool index_reserve(weir__heap *heap, size_t count)
     while (((size_t)1 << log2) < count * 2)
         log2++;
     size_t slots = (size_t)1 << log2;
-    weir__heap_index *index =
-        weir__heap_array_make(heap, sizeof *index + slots * sizeof index->places[0]);
+    weir__heap_index *index = weir__heap_array_make(
+        heap, sizeof *index + slots * (sizeof index->places[0] + sizeof(uint32_t)));
     if (index == NULL)
         return false;
     index->shift = 64 - log2;
     index->mask = (uint32_t)(slots - 1);
     for (uint32_t slot = 0; old != NULL && slot <= old->mask; slot++) {
         const weir__heap_place *from = &old->places[slot];
-        if (!is_empty(from))
-            place_set(place_in(index, number_at(from)), number_at(from), word_of(from),
-                      from->count);
+        if (is_empty(from))
+            continue;
+        weir__heap_place *place = place_in(index, number_at(from));
+        place_set(place, number_at(from), word_of(from));
+        *count_of(index, place) = *count_of(old, from);
     }
     atomic_store_explicit(&heap->view.index, index, memory_order_release);
     return true;
@@ -291,14 +299,16 @@ weir_status weir__heap_reserve(weir__heap *heap, uintptr_t base, size_t bytes)
 
 void weir__heap_map_add(weir__heap *heap, uintptr_t base, uintptr_t end)
 {
+    weir__heap_index *index = index_of(heap);
     for (uint64_t n = number_of(base); n <= number_of(end - 1); n++) {
-        weir__heap_place *place = place_in(index_of(heap), n);
+        weir__heap_place *place = place_in(index, n);
         if (is_empty(place)) {
             WEIR_CHECK(heap->segment_spares[WEIR__ENTRY_BITS] != NULL,
                        "room in the map was reserved");
             weir__heap_segment *segment = segment_take(heap, WEIR__ENTRY_BITS);
             segment->number = n;
-            place_set(place, n, word_for(segment), 0);
+            place_set(place, n, word_for(segment));
+            *count_of(index, place) = 0;
         }
         segment_of(word_of(place))->chunks++;
     }
@@ -316,17 +326,18 @@ static void forget_wish(weir__heap *heap, const weir__heap_segment *segment)
 
 void weir__heap_map_drop(weir__heap *heap, uintptr_t base, uintptr_t end)
 {
+    weir__heap_index *index = index_of(heap);
     for (uint64_t n = number_of(base); n <= number_of(end - 1); n++) {
-        weir__heap_place *place = place_in(index_of(heap), n);
+        weir__heap_place *place = place_in(index, n);
         weir__heap_segment *segment = segment_of(word_of(place));
         if (--segment->chunks > 0)
             continue;
-        WEIR_CHECK(place->count == 0 && segment->missing == 0,
+        WEIR_CHECK(*count_of(index, place) == 0 && segment->missing == 0,
                    "what is dropped from the map has no blocks");
         if (segment->wants_room)
             forget_wish(heap, segment);
         segment->wants_room = false;
-        place_remove(index_of(heap), place);
+        place_remove(index, place);
         segment_spare(heap, segment);
     }
 }
@@ -374,12 +385,13 @@ static WEIR_COLD uint32_t refill_missing(const weir__heap *heap, const entries *
     return count;
 }
 
-/* A larger one in the place of a segment. False: no host memory. */
-static bool segment_grow(weir__heap *heap, weir__heap_place *place)
+/* A larger one in the place of a segment, whose entries are counted there. False: no
+ * host memory. */
+static bool segment_grow(weir__heap *heap, weir__heap_place *place, uint32_t *counted)
 {
     const entries all = entries_of(word_of(place));
     weir__heap_segment *segment = segment_of(word_of(place));
-    uint32_t bits = segment->bits, blocks = place->count + segment->missing, count = 0;
+    uint32_t bits = segment->bits, blocks = *counted + segment->missing, count = 0;
     while (most_of((1u << bits) - 1) < blocks)
         bits++;
     weir__heap_segment *larger = segment_take(heap, bits);
@@ -397,7 +409,8 @@ static bool segment_grow(weir__heap *heap, weir__heap_place *place)
         count += refill_missing(heap, &wide, segment->number);
     WEIR_CHECK(count == blocks, "no block was lost");
     heap->missing -= segment->missing;
-    place_set(place, segment->number, word_for(larger), count);
+    place_set(place, segment->number, word_for(larger));
+    *counted = count;
     segment_spare(heap, segment);
     return true;
 }
@@ -407,8 +420,9 @@ void weir__heap_map_stock(weir__heap *heap)
     for (weir__heap_segment *segment; (segment = heap->segments_full) != NULL;) {
         weir__heap_segment *next = segment->next;
         weir__heap_place *place = place_in(index_of(heap), segment->number);
-        if (place->count + segment->missing >= most_of((1u << segment->bits) - 1) &&
-            !segment_grow(heap, place))
+        uint32_t *count = count_of(index_of(heap), place);
+        if (*count + segment->missing >= most_of((1u << segment->bits) - 1) &&
+            !segment_grow(heap, place, count))
             return;
         segment->wants_room = false;
         heap->segments_full = next;
@@ -417,16 +431,16 @@ void weir__heap_map_stock(weir__heap *heap)
 
 /* ---- changing ---- */
 
-/* One that is nearly full wants room. False: it is full. */
-static WEIR_COLD bool want_room(weir__heap *heap, const weir__heap_place *place)
+/* One with so many entries in use wants room. False: it is full. */
+static WEIR_COLD bool want_room(weir__heap *heap, weir__heap_segment *segment,
+                                uint32_t count)
 {
-    weir__heap_segment *segment = segment_of(word_of(place));
     if (!segment->wants_room) {
         segment->wants_room = true;
         segment->next = heap->segments_full;
         heap->segments_full = segment;
     }
-    if (place->count < 1u << segment->bits)
+    if (count < 1u << segment->bits)
         return true;
     note_missing(heap, segment, 1);
     return false;
@@ -436,24 +450,28 @@ void weir__heap_map_insert(weir__heap *heap, uint32_t id,
                            const weir__heap_block *block)
 {
     const uintptr_t base = weir__heap_base(block);
-    weir__heap_place *place = place_of(heap, base);
+    weir__heap_index *index = index_of(heap);
+    const weir__heap_place *place = place_of(index, base);
     const entries all = entries_of(word_of(place));
-    if (WEIR_UNLIKELY(place->count >= most_of(all.mask)) && !want_room(heap, place))
+    uint32_t *count = count_of(index, place);
+    if (WEIR_UNLIKELY(*count >= most_of(all.mask)) &&
+        !want_room(heap, segment_of(word_of(place)), *count))
         return;
     entry_set(&all, entry_of(&all, 0, base), id, base);
-    place->count++;
+    ++*count;
 }
 
 void weir__heap_map_remove(weir__heap *heap, uint32_t id,
                            const weir__heap_block *block)
 {
     const uintptr_t base = weir__heap_base(block);
-    weir__heap_place *place = place_of(heap, base);
+    weir__heap_index *index = index_of(heap);
+    const weir__heap_place *place = place_of(index, base);
     const entries all = entries_of(word_of(place));
     const uint32_t at = entry_of(&all, id, base);
     if (WEIR_LIKELY(is_entry_of(&all, at, id))) {
         entry_remove(heap, &all, at);
-        place->count--;
+        --*count_of(index, place);
     } else {
         note_missing(heap, segment_of(word_of(place)), UINT32_MAX);
     }
@@ -462,7 +480,7 @@ void weir__heap_map_remove(weir__heap *heap, uint32_t id,
 void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with)
 {
     const uintptr_t base = base_of(heap, id);
-    const entries all = entries_of(word_of(place_of(heap, base)));
+    const entries all = entries_of(word_of(place_of(index_of(heap), base)));
     const uint32_t at = entry_of(&all, id, base);
     if (WEIR_LIKELY(is_entry_of(&all, at, id)))
         entry_set(&all, at, with, base);
@@ -525,7 +543,8 @@ static void place_verify(const weir__heap *heap, const weir__heap_place *place)
                    "a segment has what begins in it");
         count++;
     }
-    WEIR_CHECK(count == place->count, "what a segment has is counted");
+    WEIR_CHECK(count == *count_of(index_of(heap), place),
+               "what a segment has is counted");
     WEIR_CHECK(count <= most_of(all.mask) || segment->wants_room,
                "a segment that is nearly full wants room");
     WEIR_CHECK(segment->chunks > 0, "a segment is there while a chunk needs it");
@@ -544,7 +563,7 @@ void weir__heap_map_verify(const weir__heap *heap, size_t count)
                        place_in(index, segment->number) == place,
                    "a segment is found by its number");
         place_verify(heap, place);
-        found += place->count;
+        found += *count_of(index, place);
         missing += segment->missing;
         segments++;
     }

@@ -124,10 +124,10 @@ _Static_assert(offsetof(weir__heap_segment, entries) == WEIR__SEGMENT_LINE,
 typedef struct weir__heap_place {
     _Atomic uint64_t number;
     _Atomic uintptr_t segment;
-    uint32_t count;          /* the heap's: of its entries, in use */
 } weir__heap_place;
 
-/* Open addressing, by a multiplied hash of the number; some places are nobody's. */
+/* Open addressing, by a multiplied hash of the number; some places are nobody's. Behind
+ * the places are the heap's own notes, on lines that nobody reads without its lock. */
 typedef struct weir__heap_index {
     uint32_t shift;          /* 64 - log2 of how many there are */
     uint32_t mask;
