@@ -7,8 +7,9 @@
  * needs are used again.
  *
  * A segment that is three quarters full wants a larger one in its place, which the next
- * promise sees to. Where there is no host memory for that it fills up, and then blocks
- * are missing from it: to find these, under the lock, chunks are walked. */
+ * promise sees to. Where there is no host memory for that, or many requests that were
+ * promised before come first, it fills up, and then blocks are missing from it until
+ * there is: to find these, under the lock, chunks are walked. */
 #include "heap_internal.h"
 
 #include <string.h>
@@ -126,10 +127,12 @@ static inline uint64_t number_at(const weir__heap_place *place)
     return atomic_load_explicit(&place->number, memory_order_relaxed);
 }
 
-/* How many entries of its segment are in use. */
+/* How many entries of its segment are in use: on lines behind those of the places. */
 static inline uint32_t *count_of(weir__heap_index *index, const weir__heap_place *place)
 {
-    uint32_t *counts = (uint32_t *)&index->places[index->mask + 1];
+    uintptr_t end = (uintptr_t)&index->places[index->mask + 1];
+    uint32_t *counts = (uint32_t *)((end + WEIR__SEGMENT_LINE - 1) &
+                                    ~(uintptr_t)(WEIR__SEGMENT_LINE - 1));
     return &counts[place - index->places];
 }
 
@@ -191,7 +194,8 @@ static bool index_reserve(weir__heap *heap, size_t count)
         log2++;
     size_t slots = (size_t)1 << log2;
     weir__heap_index *index = weir__heap_array_make(
-        heap, sizeof *index + slots * (sizeof index->places[0] + sizeof(uint32_t)));
+        heap, sizeof *index + slots * (sizeof index->places[0] + sizeof(uint32_t)) +
+                  WEIR__SEGMENT_LINE);
     if (index == NULL)
         return false;
     index->shift = 64 - log2;
@@ -385,14 +389,14 @@ static WEIR_COLD uint32_t refill_missing(const weir__heap *heap, const entries *
     return count;
 }
 
-/* A larger one in the place of a segment, whose entries are counted there. False: no
- * host memory. */
+/* One in the place of a segment, whose entries are counted there, that wants no room
+ * with all its blocks. False: no host memory. */
 static bool segment_grow(weir__heap *heap, weir__heap_place *place, uint32_t *counted)
 {
     const entries all = entries_of(word_of(place));
     weir__heap_segment *segment = segment_of(word_of(place));
     uint32_t bits = segment->bits, blocks = *counted + segment->missing, count = 0;
-    while (most_of((1u << bits) - 1) < blocks)
+    while (most_of((1u << bits) - 1) <= blocks)
         bits++;
     weir__heap_segment *larger = segment_take(heap, bits);
     if (larger == NULL)
@@ -421,8 +425,8 @@ void weir__heap_map_stock(weir__heap *heap)
         weir__heap_segment *next = segment->next;
         weir__heap_place *place = place_in(index_of(heap), segment->number);
         uint32_t *count = count_of(index_of(heap), place);
-        if (*count + segment->missing >= most_of((1u << segment->bits) - 1) &&
-            !segment_grow(heap, place, count))
+        const bool is_full = *count >= most_of((1u << segment->bits) - 1);
+        if ((is_full || segment->missing != 0) && !segment_grow(heap, place, count))
             return;
         segment->wants_room = false;
         heap->segments_full = next;
@@ -545,15 +549,16 @@ static void place_verify(const weir__heap *heap, const weir__heap_place *place)
     }
     WEIR_CHECK(count == *count_of(index_of(heap), place),
                "what a segment has is counted");
-    WEIR_CHECK(count <= most_of(all.mask) || segment->wants_room,
-               "a segment that is nearly full wants room");
+    WEIR_CHECK((count <= most_of(all.mask) && segment->missing == 0) ||
+                   segment->wants_room,
+               "a segment that is nearly full, or was too full, wants room");
     WEIR_CHECK(segment->chunks > 0, "a segment is there while a chunk needs it");
 }
 
 void weir__heap_map_verify(const weir__heap *heap, size_t count)
 {
     weir__heap_index *index = index_of(heap);
-    size_t found = 0, missing = 0, segments = 0, spares = 0;
+    size_t found = 0, missing = 0, segments = 0, spares = 0, wishes = 0;
     for (uint32_t slot = 0; index != NULL && slot <= index->mask; slot++) {
         const weir__heap_place *place = &index->places[slot];
         if (is_empty(place))
@@ -566,7 +571,13 @@ void weir__heap_map_verify(const weir__heap *heap, size_t count)
         found += *count_of(index, place);
         missing += segment->missing;
         segments++;
+        wishes += segment->wants_room;
     }
+    for (const weir__heap_segment *it = heap->segments_full; it; it = it->next) {
+        WEIR_CHECK(it->wants_room, "who is in the list wants room");
+        wishes--;
+    }
+    WEIR_CHECK(wishes == 0, "who wants room is in the list");
     WEIR_CHECK(missing == heap->missing && found + missing == count,
                "the map has every block, once, or knows how many are missing");
     for (uint32_t bits = 0; bits < WEIR__SEGMENT_SIZES; bits++) {

@@ -10,10 +10,10 @@
  *                hashed              hashed: some bits
  *                                    of the hash, and the id
  *
- * A segment has room for half as many entries more than it has blocks, or three times
- * as many, so what is large costs no more than what is small, and all of it lies close
- * together. An entry tells by its bits of the hash whether the record is worth a look:
- * that is one line read, nearly always.
+ * A segment has four entries for three blocks, or up to twice that, so what is large
+ * costs no more than what is small, and all of it lies close together. An entry tells
+ * by its bits of the hash whether the record is worth a look: that is one line read,
+ * nearly always.
  *
  * What a thread may do without the lock: look up an address, and, for a block that is
  * its own (handed out to it, or in its cache), read its record and set its `tag` and
@@ -113,7 +113,7 @@ typedef struct weir__heap_segment {
     uint32_t missing;        /* blocks that found no room */
     uint32_t chunks;         /* that have to do with these addresses */
     bool wants_room;         /* it is in the list of those */
-    char apart[WEIR__SEGMENT_LINE - 29];
+    char apart[WEIR__SEGMENT_LINE - 21 - sizeof(void *)];
     /* Read without the lock. 0: none; else some bits of the hash, and an id. */
     _Atomic uint32_t entries[];
 } weir__heap_segment;
@@ -314,14 +314,16 @@ static inline uint32_t weir__heap_entry_id(uint32_t entry)
 
 /* Whether a record is that of a block at `ptr`, a multiple of the grain, that is out
  * with the tag `low`, without the upper bits of its base, and perhaps grains to spare.
- * Relaxed: who has come here by an entry, acquired, and whose block this is, sees no
- * other record begin where that does. */
+ * Who has come here by an entry, acquired, and whose block this is, sees no other
+ * record begin where that does. Acquire, for whose it is not (who frees it twice): the
+ * record may have been used again since, and then it is seen where it begins. */
 static inline bool weir__heap_is_tagged(const weir__heap_block *block, const void *ptr,
                                         uint32_t low)
 {
     uint64_t grain = (uint64_t)(uintptr_t)ptr >> WEIR__HEAP_GRAIN_BITS;
     uint32_t tag = low | (uint32_t)(grain >> 32) << WEIR__TAG_HIGH_SHIFT;
-    return (weir__heap_tag(block) & ~WEIR__TAG_SPARE_MASK) == tag &&
+    return (atomic_load_explicit(&block->tag, memory_order_acquire) &
+            ~WEIR__TAG_SPARE_MASK) == tag &&
            atomic_load_explicit(&block->low, memory_order_relaxed) == (uint32_t)grain;
 }
 

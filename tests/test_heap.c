@@ -1,43 +1,7 @@
-/* test_heap.c - the heap's promises: records, owners, the map, and what all of it costs
- * on the host. Addresses are made up; nobody touches them. */
-#include "heap_internal.h"
+/* test_heap.c - the heap's promises: records, owners, and what all of it costs on the
+ * host. Addresses are made up; nobody touches them. The map: test_heap_map.c. */
 #include "internal.h"
-#include "support.h"
-
-#define GRAIN WEIR__HEAP_GRAIN
-#define BASE  ((uintptr_t)1 << 40)
-
-/* Takes a block from an owner's best fit. */
-static uint32_t take_best(weir__heap *heap, const weir__heap_owner *owner, size_t bytes,
-                          size_t alignment)
-{
-    uint32_t best = weir__heap_best(heap, owner, bytes, alignment);
-    must(best != 0);
-    weir__mark mark = weir__heap_mark(heap, best);
-    weir__heap_hold(heap, best);
-    return weir__heap_hand_out(heap, (weir__heap_run){ best, best }, bytes, alignment,
-                               mark, mark);
-}
-
-static uintptr_t base_of(const weir__heap *heap, uint32_t id)
-{
-    return weir__heap_base(weir__heap_block_of(heap, id));
-}
-
-static void come_back(weir__heap *heap, uint32_t id)
-{
-    weir__heap_set_tag(weir__heap_block_of(heap, id), WEIR__HEAP_CACHED);
-}
-
-/* A heap with one chunk that is free, done. */
-static void open_heap(weir__heap *heap, weir__chunk *chunk, size_t bytes)
-{
-    must(weir__heap_init(heap) && weir__heap_promise(heap));
-    must_ok(weir__heap_reserve(heap, BASE, bytes));
-    uint32_t all = weir__heap_add_chunk(heap, chunk, BASE, bytes);
-    weir__heap_release(heap, all, WEIR__MARK_DONE);
-    weir__heap_forget_promise(heap);
-}
+#include "support_heap.h"
 
 /* Further marks never use up the records that a request was promised. */
 static void heap_keeps_what_it_promised(void **state)
@@ -324,120 +288,6 @@ static size_t spare_segments(const weir__heap *heap)
     return bytes;
 }
 
-/* Where there is no host memory for a larger segment of the map, what finds no room
- * there is found all the same, goes, and has its entry as soon as there is memory. */
-static void heap_finds_what_is_missing_from_the_map(void **state)
-{
-    (void)state;
-    enum { BLOCKS = 24, PROMISES = 8 };
-    weir__heap heap;
-    weir__chunk chunk = { 0 };
-    open_heap(&heap, &chunk, BLOCKS * GRAIN);
-    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
-    uint32_t ids[BLOCKS];
-    for (int i = 0; i < PROMISES; i++) /* so that there are records */
-        must(weir__heap_promise(&heap));
-    for (int i = 0; i < PROMISES; i++)
-        weir__heap_forget_promise(&heap);
-    weir__host_fail_at(1, true);
-    uint32_t taken = 0;
-    while (heap.spare_count >= WEIR__HEAP_PROMISE && taken < BLOCKS) {
-        must(weir__heap_promise(&heap));
-        ids[taken++] = take_best(&heap, done, GRAIN, GRAIN);
-        weir__heap_forget_promise(&heap);
-        weir__heap_verify(&heap);
-    }
-    must(taken > 16 && heap.missing > 8);
-    for (uint32_t i = 0; i < taken; i++) {
-        must_equal(weir__heap_find(&heap, (void *)(BASE + i * GRAIN)), ids[i]);
-        must_equal(weir__heap_find(&heap, (void *)(BASE + i * GRAIN + 16)), 0);
-    }
-    must_equal(weir__heap_find(&heap, (void *)(BASE + BLOCKS * GRAIN)), 0);
-    must_equal(weir__heap_first(&heap, &chunk), ids[0]);
-
-    /* The first one goes, and comes again: without an entry, or with the one it had. */
-    come_back(&heap, ids[0]);
-    weir__heap_release(&heap, ids[0], WEIR__MARK_DONE);
-    weir__heap_verify(&heap);
-    must(weir__heap_promise(&heap));
-    ids[0] = take_best(&heap, done, GRAIN, GRAIN);
-    weir__heap_forget_promise(&heap);
-    must_equal(weir__heap_first(&heap, &chunk), ids[0]);
-    come_back(&heap, ids[taken - 1]);
-    weir__heap_release(&heap, ids[taken - 1], WEIR__MARK_DONE);
-    weir__heap_verify(&heap);
-    must(heap.missing > 0);
-
-    weir__host_fail_at(0, false);
-    must(weir__heap_promise(&heap));
-    weir__heap_forget_promise(&heap);
-    must_equal(heap.missing, 0);
-    weir__heap_verify(&heap);
-    for (uint32_t i = 0; i < taken - 1; i++) {
-        must_equal(weir__heap_map_find(&heap, BASE + i * GRAIN), ids[i]);
-    }
-    weir__heap_close(&heap);
-}
-
-/* Where a chunk becomes two within a segment of the map, each needs that by itself. */
-static void heap_splits_a_chunk_within_a_segment(void **state)
-{
-    (void)state;
-    weir__heap heap;
-    weir__chunk chunk = { 0 }, rest = { 0 };
-    open_heap(&heap, &chunk, 8 * GRAIN);
-    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
-    must(weir__heap_promise(&heap));
-    uint32_t first = take_best(&heap, done, 3 * GRAIN, GRAIN);
-    uint32_t second = take_best(&heap, done, 2 * GRAIN, GRAIN);
-    weir__heap_forget_promise(&heap);
-    must(weir__heap_promise(&heap));
-    weir__heap_split_chunk(&heap, &chunk, &rest, second);
-    weir__heap_forget_promise(&heap);
-    weir__heap_verify(&heap);
-    must_equal(rest.base, BASE + 3 * GRAIN);
-    must_equal(weir__heap_first(&heap, &rest), second);
-
-    come_back(&heap, first);
-    weir__heap_release(&heap, first, WEIR__MARK_DONE);
-    weir__heap_hold(&heap, first);
-    weir__heap_remove_chunk(&heap, &chunk);
-    weir__heap_verify(&heap);
-    must_equal(weir__heap_find(&heap, (void *)BASE), 0);
-    must_equal(weir__heap_find(&heap, (void *)rest.base), second);
-    come_back(&heap, second);
-    weir__heap_release(&heap, second, WEIR__MARK_DONE);
-    weir__heap_verify(&heap);
-    weir__heap_close(&heap);
-}
-
-/* Ids have an end, and who asks for one more record is refused before anything has
- * changed. */
-static void heap_says_when_it_has_no_more_ids(void **state)
-{
-    (void)state;
-    const size_t most = (size_t)1 << WEIR__ID_BITS;
-    weir__heap heap;
-    weir__chunk chunk = { 0 };
-    open_heap(&heap, &chunk, most * GRAIN);
-    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
-    size_t taken = 0;
-    while (weir__heap_promise(&heap)) {
-        must(base_of(&heap, take_best(&heap, done, GRAIN, GRAIN)) ==
-             BASE + taken++ * GRAIN);
-        weir__heap_forget_promise(&heap);
-    }
-    must(taken < most && taken >= most - 2 * WEIR__HEAP_PROMISE);
-    must(!weir__heap_promise(&heap));
-    must_equal(heap.taken_blocks, taken);
-    uint32_t last = weir__heap_find(&heap, (void *)(BASE + (taken - 1) * GRAIN));
-    come_back(&heap, last);
-    weir__heap_release(&heap, last, WEIR__MARK_DONE);
-    must(weir__heap_promise(&heap));
-    weir__heap_forget_promise(&heap);
-    weir__heap_close(&heap);
-}
-
 /* A bin is no deeper than a random tree also when addresses and sizes only grow, and a
  * live block costs about what its record does. */
 static void heap_is_quick_and_small_in_any_order(void **state)
@@ -545,9 +395,6 @@ int main(void)
         cmocka_unit_test(heap_keeps_the_free_records_of_owners_apart),
         cmocka_unit_test(heap_says_when_it_knows_no_more_clocks),
         cmocka_unit_test(heap_takes_back_without_records),
-        cmocka_unit_test(heap_finds_what_is_missing_from_the_map),
-        cmocka_unit_test(heap_splits_a_chunk_within_a_segment),
-        cmocka_unit_test(heap_says_when_it_has_no_more_ids),
         cmocka_unit_test(heap_is_quick_and_small_in_any_order),
         cmocka_unit_test(heap_forgets_clocks),
         cmocka_unit_test(heap_refuses_what_it_cannot_map),
