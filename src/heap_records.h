@@ -242,13 +242,14 @@ static inline size_t weir__heap_asked_bytes(const weir__heap_block *block, uint3
 }
 
 /* The hash of a block's address: its upper bits say where a segment has its entry, some
- * below them are in there. Of what is multiplied not by the golden ratio alone: blocks
- * whose distance is a Fibonacci number would have their entries side by side. */
+ * below them are in there. The golden ratio spreads blocks of one size that lie side by
+ * side better than chance does, but not where their distance is a Fibonacci number: so
+ * it does that for 256 grains at a time. */
 static inline uint32_t weir__heap_hash_of(uint64_t address)
 {
     const uint32_t grain =
         (uint32_t)(address >> (WEIR__HEAP_GRAIN_BITS + WEIR__HASH_SHIFT));
-    return (grain ^ grain >> 4) * UINT32_C(0x9e3779b1);
+    return (grain ^ grain >> 8) * UINT32_C(0x9e3779b1);
 }
 
 static inline uint32_t weir__heap_print_of(uint32_t hash)
