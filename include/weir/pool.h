@@ -57,7 +57,10 @@
  * has all that is free. Another stream that gets such memory waits for what was put on
  * the first until it left the thread, which may be more than was there when it was
  * freed; or for all that was put there so far, if no stream has wanted more than its
- * own for a while. On an `eager` device nothing is kept. */
+ * own for a while. On an `eager` device nothing is kept.
+ *
+ * A pool has at most 2^27 blocks, some 134 million, what is free included. Who asks for
+ * more is answered OUT_OF_HOST_MEMORY, and nothing has changed. */
 #ifndef WEIR_POOL_H
 #define WEIR_POOL_H
 
