@@ -55,7 +55,8 @@ static inline void absorb(weir__heap *heap, uint32_t id, weir__heap_block *block
     uint32_t after = weir__heap_behind(its);
     weir__heap_block *behind = block_at(heap, after);
     join(block, id, behind, after);
-    weir__heap_map_remove(heap, next, its);
+    if (weir__heap_is_mapped(its))
+        weir__heap_map_remove(heap, next, its);
     weir__heap_set_grains(block, weir__heap_grains(block) + weir__heap_grains(its));
     weir__heap_record_give_back(heap, next, its);
 }
@@ -252,8 +253,14 @@ static inline uint32_t split(weir__heap *heap, uint32_t id, weir__heap_block *bl
     behind->before = rest;
     weir__heap_set_behind(block, rest);
     weir__heap_set_grains(block, grains);
-    weir__heap_map_insert(heap, rest, its);
     return rest;
+}
+
+/* What is handed out has to be found by its address. */
+static inline void put_on_map(weir__heap *heap, uint32_t id, weir__heap_block *block)
+{
+    if (!weir__heap_is_mapped(block))
+        weir__heap_map_insert(heap, id, block);
 }
 
 static inline void count_out(weir__heap *heap, size_t bytes)
@@ -296,6 +303,7 @@ weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
         id = bring_home(heap, id, home);
         block = block_at(heap, id);
     }
+    put_on_map(heap, id, block);
     weir__heap_set_link(block, link);
     weir__heap_set_tag(block, tag);
     return (weir__heap_taken){ block, id };
@@ -330,6 +338,7 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
     } else {
         drop_record(heap, id);
     }
+    put_on_map(heap, id, block);
     weir__heap_set_tag(block, WEIR__HEAP_OUT);
     count_out(heap, bytes);
     if (in_front != 0)
@@ -344,18 +353,19 @@ uint32_t weir__heap_move_far(weir__heap *heap, uint32_t id, uint32_t home)
     if (!weir__heap_home_has_spare(heap, home))
         return id;
     weir__heap_block *block = block_at(heap, id);
-    uint32_t after = weir__heap_behind(block), before = block->before;
+    const uint32_t after = weir__heap_behind(block), before = block->before;
     weir__heap_block *its;
     uint32_t moved = weir__heap_record_take(
         heap, home,
         (weir__heap_setup){ .grain = weir__heap_grain(block),
                             .grains = weir__heap_grains(block),
-                            .low = weir__heap_state_of(block), .after = after },
+                            .low = weir__heap_state_of(block), .after = block->after },
         &its);
     block_at(heap, after)->before = moved;
     if (before != 0)
         join(block_at(heap, before), before, its, moved);
-    weir__heap_map_replace(heap, id, moved);
+    if (weir__heap_is_mapped(block))
+        weir__heap_map_replace(heap, id, moved);
     weir__heap_record_give_back(heap, id, block);
     return moved;
 }
@@ -449,7 +459,6 @@ uint32_t weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk, size_t by
     chunk->bytes += bytes;
     heap->bytes += bytes;
     chunk_end(heap, chunk, id);
-    weir__heap_map_insert(heap, id, block_at(heap, id));
     return id;
 }
 
@@ -470,6 +479,7 @@ void weir__heap_split_chunk(weir__heap *heap, weir__chunk *chunk, weir__chunk *r
     chunk_end(heap, chunk, last);
     if (weir__heap_map_next(base - 1) > base) /* a segment has some of both */
         weir__heap_map_add(heap, base, base + 1);
+    put_on_map(heap, id, block);
     heap->segments_wanted -= chunk->segments;
     chunk->segments = 0;
     chunk_wants(heap, chunk, chunk->bytes);

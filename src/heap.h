@@ -14,8 +14,9 @@
  *     its own. Up to 1 MiB each size has a bin, above that sizes that are near each
  *     other share one. A bin is a search tree, by bytes and address. So the best fit of
  *     a clock is the lowest in the request's own bin, or in the next that has any.
- *   - Every block is in the map by address, but for what found no room there. Its
- *     neighbours stand in the record; behind the last of a chunk is the chunk's END.
+ *   - What was handed out is in the map by address, but for what found no room there;
+ *     what has never been, but as a chunk's first block, is not. A block's neighbours
+ *     stand in its record; behind the last of a chunk is the chunk's END.
  *
  * Giving back never needs memory: a merge only frees records, and for what merges with
  * nothing some are kept. Should these be used up the block is RETURNED: free, but not
@@ -322,7 +323,8 @@ void weir__heap_each_run(const weir__heap *heap, size_t bytes,
 /* How many bytes of such a run are around a FREE block; stops counting above `most`. */
 size_t weir__heap_free_around(const weir__heap *heap, uint32_t block, size_t most);
 
-/* The block, whatever its state, that begins at `ptr`, or 0. */
+/* The block that begins at `ptr` if it is OUT or CACHED; else 0, or a block in another
+ * state that begins there. */
 uint32_t weir__heap_find(const weir__heap *heap, const void *ptr);
 /* The block, whatever its state, that `ptr` lies in, or 0. Walks all blocks. */
 uint32_t weir__heap_around(const weir__heap *heap, const void *ptr);

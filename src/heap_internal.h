@@ -48,14 +48,23 @@ static inline void weir__heap_set_link(weir__heap_block *block, uint32_t link)
     atomic_store_explicit(&block->link, link, memory_order_relaxed);
 }
 
+/* Of a record's `after`: the block is in the map, or missing there. */
+#define WEIR__AFTER_MAPPED (UINT32_C(1) << 31)
+_Static_assert(WEIR__ID_BITS < 31, "an id leaves room for it");
+
+static inline bool weir__heap_is_mapped(const weir__heap_block *block)
+{
+    return (block->after & WEIR__AFTER_MAPPED) != 0;
+}
+
 static inline uint32_t weir__heap_behind(const weir__heap_block *block)
 {
-    return block->after;
+    return block->after & ~WEIR__AFTER_MAPPED;
 }
 
 static inline void weir__heap_set_behind(weir__heap_block *block, uint32_t id)
 {
-    block->after = id;
+    block->after = id | (block->after & WEIR__AFTER_MAPPED);
 }
 
 /* The free record of a block that has one. */
@@ -152,7 +161,7 @@ static inline uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home,
     atomic_store_explicit(&block->grains, as.grains, memory_order_relaxed);
     weir__heap_set_link(block, as.link);
     block->before = as.before;
-    weir__heap_set_behind(block, as.after);
+    block->after = as.after;
     /* Release, and last: who sees it in use sees where. */
     atomic_store_explicit(&block->tag,
                           (uint32_t)(as.grain >> 32) << WEIR__TAG_HIGH_SHIFT | as.low,
@@ -261,10 +270,9 @@ static inline uintptr_t weir__heap_map_next(uintptr_t address)
 /* Makes room where it is wanted, if there is host memory. */
 void weir__heap_map_stock(weir__heap *heap);
 
-/* Puts a block into the map, or takes it out; and another record stands for one, from
- * then on. */
-void weir__heap_map_insert(weir__heap *heap, uint32_t id,
-                           const weir__heap_block *block);
+/* Puts a block into the map, that is not there, or takes it out; and another record
+ * stands for one, from then on. */
+void weir__heap_map_insert(weir__heap *heap, uint32_t id, weir__heap_block *block);
 void weir__heap_map_remove(weir__heap *heap, uint32_t id,
                            const weir__heap_block *block);
 void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with);

@@ -379,10 +379,11 @@ static WEIR_COLD uint32_t refill_missing(const weir__heap *heap, const entries *
         if (number_of(chunk->base) > number ||
             number_of(chunk->base + chunk->bytes - 1) < number)
             continue;
-        uint32_t id = weir__heap_last(heap, chunk);
-        for (; id != 0; id = weir__heap_block_of(heap, id)->before) {
-            uintptr_t base = base_of(heap, id);
-            if (number_of(base) == number)
+        const weir__heap_block *block;
+        for (uint32_t id = weir__heap_last(heap, chunk); id != 0; id = block->before) {
+            block = weir__heap_block_of(heap, id);
+            uintptr_t base = weir__heap_base(block);
+            if (weir__heap_is_mapped(block) && number_of(base) == number)
                 count += refill(all, id, base);
         }
     }
@@ -450,10 +451,10 @@ static WEIR_COLD bool want_room(weir__heap *heap, weir__heap_segment *segment,
     return false;
 }
 
-void weir__heap_map_insert(weir__heap *heap, uint32_t id,
-                           const weir__heap_block *block)
+void weir__heap_map_insert(weir__heap *heap, uint32_t id, weir__heap_block *block)
 {
     const uintptr_t base = weir__heap_base(block);
+    block->after |= WEIR__AFTER_MAPPED;
     weir__heap_index *index = index_of(heap);
     const weir__heap_place *place = place_of(index, base);
     const entries all = entries_of(word_of(place));
@@ -579,7 +580,7 @@ void weir__heap_map_verify(const weir__heap *heap, size_t count)
     }
     WEIR_CHECK(wishes == 0, "who wants room is in the list");
     WEIR_CHECK(missing == heap->missing && found + missing == count,
-               "the map has every block, once, or knows how many are missing");
+               "the map has what is in it once, or knows how many are missing");
     for (uint32_t bits = 0; bits < WEIR__SEGMENT_SIZES; bits++) {
         const weir__heap_segment *spare = heap->segment_spares[bits];
         for (; spare != NULL; spare = spare->next)

@@ -13,7 +13,8 @@
  * A segment has four entries for three blocks, or up to twice that, so what is large
  * costs no more than what is small, and all of it lies close together. An entry tells
  * by its bits of the hash whether the record is worth a look: that is one line read,
- * nearly always.
+ * nearly always. A block gets its entry when it is first handed out, and keeps it until
+ * it is part of another: what is cut off and merged again never has one.
  *
  * What a thread may do without the lock: look up an address, and, for a block that is
  * its own (handed out to it, or in its cache), read its record and set its `tag` and
@@ -71,7 +72,8 @@ typedef struct weir__heap_block {
     _Atomic uint32_t tag;
     _Atomic uint32_t grains;
     uint32_t before;         /* the neighbour in front, in its chunk; 0: none */
-    uint32_t after;          /* the neighbour behind, or the chunk's END; of an END 0 */
+    uint32_t after;          /* the neighbour behind, or the chunk's END; of an END 0;
+                                and whether it is in the map */
     _Atomic uint32_t link;   /* OUT: the owner (heap.h) whose stream it was handed out
                                 on; CACHED: its holder's; else the heap's */
 } weir__heap_block;

@@ -8,7 +8,7 @@
 typedef struct heap_sum {
     size_t bytes, taken_bytes;
     size_t free_blocks, limbo_blocks, taken_blocks, returned_blocks;
-    size_t blocks, ends, free_records;
+    size_t blocks, mapped, ends, free_records;
 } heap_sum;
 
 static void marks_verify(const weir__heap *heap, const weir__heap_block *block,
@@ -50,11 +50,16 @@ static void block_verify(const weir__heap *heap, uint32_t id, heap_sum *sum)
                    weir__heap_mark(heap, before).clock !=
                        weir__heap_mark(heap, id).clock,
                "free neighbours of one clock are merged");
-    WEIR_CHECK(weir__heap_find(heap, (const void *)base) == id,
-               "a block is found by its address");
+    WEIR_CHECK(weir__heap_is_mapped(block) ||
+                   (state != WEIR__HEAP_OUT && state != WEIR__HEAP_CACHED && before),
+               "what was handed out is in the map, and what a chunk begins with");
+    WEIR_CHECK(!weir__heap_is_mapped(block) ||
+                   weir__heap_find(heap, (const void *)base) == id,
+               "what is in the map is found by its address");
     marks_verify(heap, block, sum);
 
     sum->blocks++;
+    sum->mapped += weir__heap_is_mapped(block);
     sum->bytes += bytes;
     sum->free_blocks += state == WEIR__HEAP_FREE;
     sum->limbo_blocks += state == WEIR__HEAP_LIMBO;
@@ -159,5 +164,5 @@ void weir__heap_verify(const weir__heap *heap)
     records_verify(heap, &sum);
     lists_verify(heap);
     weir__heap_bins_verify(heap);
-    weir__heap_map_verify(heap, sum.blocks);
+    weir__heap_map_verify(heap, sum.mapped);
 }

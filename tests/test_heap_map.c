@@ -3,6 +3,15 @@
 #include "internal.h"
 #include "support_heap.h"
 
+/* The next block of one grain. */
+static uint32_t promise_and_take(weir__heap *heap, const weir__heap_owner *done)
+{
+    must(weir__heap_promise(heap));
+    uint32_t id = take_best(heap, done, GRAIN, GRAIN);
+    weir__heap_forget_promise(heap);
+    return id;
+}
+
 /* Takes block after block while there is no host memory, until there are no records any
  * more: most of them have no entry in the map. Returns how many. */
 static uint32_t take_beyond_the_map(weir__heap *heap, uint32_t ids[], uint32_t most)
@@ -16,9 +25,7 @@ static uint32_t take_beyond_the_map(weir__heap *heap, uint32_t ids[], uint32_t m
     weir__host_fail_at(1, true);
     uint32_t taken = 0;
     while (heap->spare_count >= WEIR__HEAP_PROMISE && taken < most) {
-        must(weir__heap_promise(heap));
-        ids[taken++] = take_best(heap, done, GRAIN, GRAIN);
-        weir__heap_forget_promise(heap);
+        ids[taken++] = promise_and_take(heap, done);
         weir__heap_verify(heap);
     }
     must(taken > 16 && heap->missing > 8);
@@ -48,9 +55,7 @@ static void heap_finds_what_is_missing_from_the_map(void **state)
     come_back(&heap, ids[0]);
     weir__heap_release(&heap, ids[0], WEIR__MARK_DONE);
     weir__heap_verify(&heap);
-    must(weir__heap_promise(&heap));
-    ids[0] = take_best(&heap, done, GRAIN, GRAIN);
-    weir__heap_forget_promise(&heap);
+    ids[0] = promise_and_take(&heap, done);
     must_equal(weir__heap_first(&heap, &chunk), ids[0]);
     come_back(&heap, ids[taken - 1]);
     weir__heap_release(&heap, ids[taken - 1], WEIR__MARK_DONE);
@@ -75,7 +80,7 @@ static void heap_maps_the_few_that_are_left(void **state)
     enum { BLOCKS = 24 };
     weir__heap heap;
     weir__chunk chunk = { 0 };
-    open_heap(&heap, &chunk, BLOCKS * GRAIN);
+    open_heap(&heap, &chunk, 2 * BLOCKS * GRAIN);
     uint32_t ids[BLOCKS];
     const uint32_t taken = take_beyond_the_map(&heap, ids, BLOCKS);
     for (uint32_t i = 0; i < taken - 2; i++) {
@@ -95,7 +100,8 @@ static void heap_maps_the_few_that_are_left(void **state)
 }
 
 /* A segment that is made larger has room then: where it is full, and one block more
- * comes and goes, again and again, that is done once. */
+ * comes and goes, again and again, that is done once. It goes when it becomes part of
+ * the one in front. */
 static void heap_makes_a_segment_larger_once(void **state)
 {
     (void)state;
@@ -105,19 +111,51 @@ static void heap_makes_a_segment_larger_once(void **state)
     open_heap(&heap, &chunk, 4 * most * GRAIN);
     const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
     const _Atomic uint32_t *first = NULL;
-    for (uint32_t i = 0; i < most + 8; i++) {
-        must(weir__heap_promise(&heap));
-        uint32_t id = take_best(&heap, done, GRAIN, GRAIN);
-        weir__heap_forget_promise(&heap);
-        if (i < most - 1) /* with what is left they are as many as it is to have */
-            continue;
-        come_back(&heap, id);
-        weir__heap_release(&heap, id, WEIR__MARK_DONE);
-        if (i > most)
+    uint32_t ids[2] = { 0 };
+    for (uint32_t i = 0; i < most - 1; i++)
+        (void)promise_and_take(&heap, done);
+    for (uint32_t round = 0; round < 8; round++) {
+        for (int i = 0; i < 2; i++)
+            ids[i] = promise_and_take(&heap, done);
+        for (int i = 0; i < 2; i++) {
+            come_back(&heap, ids[i]);
+            weir__heap_release(&heap, ids[i], WEIR__MARK_DONE);
+        }
+        if (round > 1)
             must(weir__heap_probe_begin(&heap.view, BASE).entries == first);
         first = weir__heap_probe_begin(&heap.view, BASE).entries;
     }
     must_equal(weir__heap_probe_begin(&heap.view, BASE).mask + 1, 2 * entries);
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
+/* What was never handed out is not in the map; and what is given back stays there until
+ * it is part of another. */
+static void heap_maps_what_it_hands_out(void **state)
+{
+    (void)state;
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    open_heap(&heap, &chunk, 8 * GRAIN);
+    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
+    uint32_t first = promise_and_take(&heap, done);
+    must_equal(weir__heap_map_find(&heap, BASE), first);
+    must_equal(weir__heap_map_find(&heap, BASE + GRAIN), 0);
+    uint32_t second = promise_and_take(&heap, done);
+    must_equal(weir__heap_map_find(&heap, BASE + GRAIN), second);
+    come_back(&heap, second);
+    weir__heap_release(&heap, second, WEIR__MARK_DONE);
+    must_equal(weir__heap_map_find(&heap, BASE + GRAIN), second);
+    must_equal(promise_and_take(&heap, done), second);
+    weir__heap_verify(&heap);
+    uint32_t ids[] = { first, second };
+    for (int i = 0; i < 2; i++) {
+        come_back(&heap, ids[i]);
+        weir__heap_release(&heap, ids[i], WEIR__MARK_DONE);
+    }
+    must_equal(weir__heap_map_find(&heap, BASE), first);
+    must_equal(weir__heap_map_find(&heap, BASE + GRAIN), 0);
     weir__heap_verify(&heap);
     weir__heap_close(&heap);
 }
@@ -132,13 +170,14 @@ static void heap_splits_a_chunk_within_a_segment(void **state)
     const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
     must(weir__heap_promise(&heap));
     uint32_t first = take_best(&heap, done, 3 * GRAIN, GRAIN);
-    uint32_t second = take_best(&heap, done, 2 * GRAIN, GRAIN);
+    uint32_t second = weir__heap_after(&heap, first); /* was never handed out */
     weir__heap_forget_promise(&heap);
     must(weir__heap_promise(&heap));
     weir__heap_split_chunk(&heap, &chunk, &rest, second);
     weir__heap_forget_promise(&heap);
     weir__heap_verify(&heap);
     must_equal(rest.base, BASE + 3 * GRAIN);
+    must_equal(weir__heap_map_find(&heap, rest.base), second);
     must_equal(weir__heap_first(&heap, &rest), second);
 
     come_back(&heap, first);
@@ -148,9 +187,6 @@ static void heap_splits_a_chunk_within_a_segment(void **state)
     weir__heap_verify(&heap);
     must_equal(weir__heap_find(&heap, (void *)BASE), 0);
     must_equal(weir__heap_find(&heap, (void *)rest.base), second);
-    come_back(&heap, second);
-    weir__heap_release(&heap, second, WEIR__MARK_DONE);
-    weir__heap_verify(&heap);
     weir__heap_close(&heap);
 }
 
@@ -187,6 +223,7 @@ int main(void)
         cmocka_unit_test(heap_finds_what_is_missing_from_the_map),
         cmocka_unit_test(heap_maps_the_few_that_are_left),
         cmocka_unit_test(heap_makes_a_segment_larger_once),
+        cmocka_unit_test(heap_maps_what_it_hands_out),
         cmocka_unit_test(heap_splits_a_chunk_within_a_segment),
         cmocka_unit_test(heap_says_when_it_has_no_more_ids),
     };
