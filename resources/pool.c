@@ -256,11 +256,6 @@ typedef struct returning {
     uint64_t birth;        /* the clock that it was allocated under */
 } returning;
 
-static size_t asked_alignment(uint32_t tag)
-{
-    return (size_t)1 << (tag >> WEIR__TAG_ALIGN_SHIFT & 31u);
-}
-
 /* A block, as another thread may be giving it to its cache meanwhile: each word is read
  * once. */
 typedef struct sighting {
@@ -306,7 +301,7 @@ static returning begin_return(weir__pool *self, const void *ptr, size_t bytes,
     weir__heap_block *block = weir__heap_block_of(&self->heap, id);
     sighting seen = see_locked(self, block);
     size_t asked = weir__heap_asked_bytes(block, seen.tag);
-    size_t aligned = asked_alignment(seen.tag);
+    size_t aligned = weir__heap_asked_alignment(seen.tag);
     if (!seen.is_out) {
         wrong->kind = WEIR_MISUSE_DOUBLE_FREE;
     } else if (asked != bytes || aligned != alignment) {
@@ -464,7 +459,7 @@ weir_status weir__pool_find(void *context, const void *ptr, weir_block *out)
             .struct_size = sizeof *out,
             .ptr = (void *)weir__heap_base(block),
             .bytes = weir__heap_asked_bytes(block, seen.tag),
-            .alignment = asked_alignment(seen.tag),
+            .alignment = weir__heap_asked_alignment(seen.tag),
             .stream = weir__heap_owner_at(&self->heap, seen.birth)->stream
         };
     weir__mutex_unlock(&self->lock);

@@ -243,6 +243,21 @@ static inline weir__recent *weir__recent_of(weir__cache *cache, const void *ptr)
     return &cache->recent[product >> WEIR__RECENT_SHIFT & (WEIR__RECENT - 1)];
 }
 
+/* A block is handed out at `ptr`, with that tag; it is not to be a plain hit if that is
+ * inverted, for which no block's tag is taken. */
+static inline void weir__recent_set(weir__cache *cache, const void *ptr,
+                                    weir__heap_taken taken, uint32_t tag,
+                                    size_t alignment, const weir__bin *bin)
+{
+    weir__recent *recent = weir__recent_of(cache, ptr);
+    recent->ptr = ptr;
+    recent->tag = tag;
+    recent->id = taken.id;
+    recent->alignment = (uint16_t)alignment;
+    recent->bin = (uint16_t)((const char *)bin - (const char *)cache->bins);
+    recent->block = taken.block;
+}
+
 static inline uint32_t weir__link_of(const weir__heap_block *block)
 {
     return atomic_load_explicit(&block->link, memory_order_relaxed);

@@ -17,7 +17,6 @@
 
 #include "device/device.h"
 #include "internal.h"
-#include "pool_seats.h"
 #include "resource_parts.h"
 
 static inline uint32_t grains_of(size_t bytes)
@@ -36,25 +35,11 @@ static inline weir__bin *bin_for(const weir__pool *self, weir__cache *cache,
 
 /* ---- tallies ---- */
 
-static inline void tally_out(weir__tally *tally, size_t bytes)
-{
-    tally->allocations++;
-    tally->out_bytes += (int64_t)bytes;
-    if (tally->peak_bytes < tally->out_bytes)
-        tally->peak_bytes = tally->out_bytes;
-}
-
-static inline void tally_back(weir__tally *tally, size_t bytes)
-{
-    tally->deallocations++;
-    tally->out_bytes -= (int64_t)bytes;
-}
-
 void weir__pool_count_out(weir__pool *self, size_t bytes)
 {
     weir__seat *seat = weir__seat_here(self);
     if (seat != NULL && weir__gate_enter(&seat->gate)) {
-        tally_out(&seat->tally, bytes);
+        weir__tally_out(&seat->tally, bytes);
         weir__gate_leave(&seat->gate);
         return;
     }
@@ -71,7 +56,7 @@ void weir__pool_count_back(weir__pool *self, size_t bytes)
 {
     weir__seat *seat = weir__seat_here(self);
     if (seat != NULL && weir__gate_enter(&seat->gate)) {
-        tally_back(&seat->tally, bytes);
+        weir__tally_back(&seat->tally, bytes);
         weir__gate_leave(&seat->gate);
         return;
     }
@@ -84,9 +69,7 @@ void weir__pool_count_back(weir__pool *self, size_t bytes)
 
 /* ---- out ---- */
 
-/* The outermost call is noted by the core; here, what is known of marks that were
- * dropped. */
-static WEIR_COLD void learn_dropped(weir__pool *self)
+void weir__pool_learn_dropped(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
     weir__pool_learn_dropped_locked(self);
@@ -106,18 +89,13 @@ static inline bool take_top(weir__pool *self, weir__seat *seat, weir__cache *cac
             block, cache->holder_tag, weir__heap_out_tag_in(size, bytes, alignment),
             &tag)))
         return false;
-    weir__recent *recent = weir__recent_of(cache, ptr);
-    recent->ptr = ptr;
     *out = ptr;
-    recent->tag = tag;
-    recent->id = bin->top_id;
-    recent->alignment = (uint16_t)alignment;
-    recent->bin = (uint16_t)((char *)bin - (char *)cache->bins);
-    recent->block = block;
+    weir__recent_set(cache, ptr, (weir__heap_taken){ block, bin->top_id }, tag,
+                     alignment, bin);
     (void)weir__bin_pop(bin, &self->heap.view);
     weir__link_set(block, cache->owner);
     cache->bytes -= size;
-    tally_out(&seat->tally, bytes);
+    weir__tally_out(&seat->tally, bytes);
     return true;
 }
 
@@ -139,33 +117,20 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
     }
     if (!done) {
         bool loads;
-        after->wanted = seat->wanted;
-        seat->wanted = NULL;
-        *out = weir__pool_refill(self, cache, grains, bytes, alignment, &loads, after);
+        *after = weir__errand_begin(seat);
+        *out = weir__pool_refill(self, cache, bin, grains, bytes, alignment, &loads,
+                                 after);
         done = *out != NULL;
         if (done)
-            tally_out(&seat->tally, bytes);
+            weir__tally_out(&seat->tally, bytes);
         else if (loads && bin->count != 0)
             done = take_top(self, seat, cache, bin, bytes, alignment, out);
     }
     return done;
 }
 
-/* What is never in a stack. */
-static inline bool take_large(weir__pool *self, weir__seat *seat, weir__cache *cache,
-                              size_t bytes, size_t alignment, void **out,
-                              weir__errand *after)
-{
-    after->wanted = seat->wanted;
-    seat->wanted = NULL;
-    *out = weir__pool_take_large(self, cache, grains_of(bytes), bytes, alignment,
-                                 after);
-    if (*out != NULL)
-        tally_out(&seat->tally, bytes);
-    return *out != NULL;
-}
-
-/* All that is no plain hit, inside of the gate, which it leaves. */
+/* All of a size that has a bin that is no plain hit, inside of the gate, which it
+ * leaves. */
 static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir_stream stream,
                                                  size_t bytes, size_t alignment,
                                                  void **out, weir__cache *cache)
@@ -175,24 +140,28 @@ static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir_stream s
     void *ptr = NULL;
     bool done = false;
     if (WEIR_LIKELY(cache != NULL)) {
-        done = bytes > weir__grains_size(WEIR__CACHED_GRAINS)
-                   ? take_large(self, seat, cache, bytes, alignment, &ptr, &after)
-                   : hit_or_refill(self, seat, cache, bytes, alignment, &ptr, &after);
+        done = hit_or_refill(self, seat, cache, bytes, alignment, &ptr, &after);
         if (WEIR_UNLIKELY(self->listens) && done)
-            learn_dropped(self);
+            weir__pool_learn_dropped(self);
     }
-    weir__gate_leave(&seat->gate);
-    if (WEIR_UNLIKELY(after.wanted != NULL))
-        weir__pool_take_seat(self, after.wanted);
-    if (WEIR_UNLIKELY(after.lay_by))
-        weir__pool_lay_by_seat(self);
+    weir__errand_run(self, seat, &after);
     if (WEIR_UNLIKELY(after.surplus && !done))
         done = weir__pool_allocate_surplus(self, stream, bytes, alignment, &ptr);
-    weir__pool_tell_lost(self);
     *out = ptr;
     return WEIR_LIKELY(done) ? WEIR_OK
                              : weir__pool_allocate_slowly(self, stream, bytes,
                                                           alignment, out);
+}
+
+/* The same of any size, where the stream's cache may be anywhere. */
+static weir_status find_and_allocate(weir__pool *self, weir_stream stream, size_t bytes,
+                                     size_t alignment, void **out)
+{
+    weir__cache *cache =
+        weir__cache_find(weir__own_thread.seat, weir__stream_of(stream));
+    return cache != NULL && weir__pool_is_large(bytes)
+               ? weir__pool_allocate_large(self, stream, bytes, alignment, out, cache)
+               : allocate_inside(self, stream, bytes, alignment, out, cache);
 }
 
 weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
@@ -202,8 +171,7 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
     weir__seat *seat = weir__seat_here(self);
     if (WEIR_LIKELY(seat != NULL && alignment <= WEIR__HEAP_GRAIN &&
                     bytes <= self->gate_bytes && weir__gate_enter(&seat->gate)))
-        return allocate_inside(self, stream, bytes, alignment, out,
-                               weir__cache_find(seat, weir__stream_of(stream)));
+        return find_and_allocate(self, stream, bytes, alignment, out);
     weir__pool_tell_lost(self);
     return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
 }
@@ -232,17 +200,6 @@ static inline weir__cache *near_cache(weir__seat *seat, weir_stream stream)
     return cache;
 }
 
-/* Inside of the gate, which it leaves; the stream's cache is elsewhere, if there is
- * one. */
-static WEIR_NOINLINE weir_status find_and_allocate(weir__pool *self, weir_stream stream,
-                                                   size_t bytes, size_t alignment,
-                                                   void **out)
-{
-    weir__cache *cache =
-        weir__cache_find(weir__own_thread.seat, weir__stream_of(stream));
-    return allocate_inside(self, stream, bytes, alignment, out, cache);
-}
-
 weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
                            size_t alignment, void **out)
 {
@@ -260,7 +217,10 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
         return find_and_allocate(self, stream, bytes, alignment, out);
     const uint32_t below = (uint32_t)((bytes - 1) >> WEIR__HEAP_GRAIN_BITS);
     if (WEIR_UNLIKELY(below >= WEIR__CLASSED_GRAINS)) /* never a plain hit */
-        return allocate_inside(self, stream, bytes, alignment, out, cache);
+        return weir__pool_is_large(bytes)
+                   ? weir__pool_allocate_large(self, stream, bytes, alignment, out,
+                                               cache)
+                   : allocate_inside(self, stream, bytes, alignment, out, cache);
     weir__bin *bin = &cache->bins[weir__cache_index_above(below)];
     /* Nothing smaller than the request, and no larger than it may be at the moment. */
     uint32_t spare = atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
@@ -370,42 +330,8 @@ static WEIR_NOINLINE bool put_back_and_leave(weir__pool *self, weir__seat *seat,
                                              weir__heap_block *block, uint32_t id,
                                              void *ptr, size_t bytes)
 {
-    tally_back(&seat->tally, bytes);
+    weir__tally_back(&seat->tally, bytes);
     put_back(self, cache, block, id, ptr, weir__heap_grains(block));
-    weir__gate_leave(&seat->gate);
-    return true;
-}
-
-/* A block that is out, as it was found without a lock. */
-typedef struct found {
-    weir__heap_block *block; /* null: there is none */
-    uint32_t id;
-    uint32_t tag;
-} found;
-
-/* The one at `ptr` of which so much was asked for. */
-static inline found look_up_out(weir__pool *self, const void *ptr, size_t bytes,
-                                size_t alignment)
-{
-    found it = { 0 };
-    it.block = weir__heap_lookup_tagged(&self->heap.view, ptr,
-                                        weir__heap_out_tag(bytes, alignment), &it.id);
-    if (WEIR_LIKELY(it.block != NULL)) {
-        it.tag = weir__heap_tag(it.block);
-        if (WEIR_UNLIKELY(weir__heap_asked_bytes(it.block, it.tag) != bytes))
-            it.block = NULL;
-    }
-    return it;
-}
-
-/* Gives back what is never in a stack. False: it is not what it was. */
-static inline bool give_large(weir__pool *self, weir__seat *seat, weir__cache *cache,
-                              const found *it, const void *ptr, size_t bytes)
-{
-    if (WEIR_UNLIKELY(!weir__pool_give_large(self, cache, it->id, it->block, ptr,
-                                             bytes, it->tag)))
-        return false;
-    tally_back(&seat->tally, bytes);
     weir__gate_leave(&seat->gate);
     return true;
 }
@@ -418,16 +344,19 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
     if (WEIR_LIKELY(seat != NULL && bytes <= self->gate_bytes &&
                     weir__gate_enter(&seat->gate))) {
         weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
-        found it = { 0 };
-        if (WEIR_LIKELY(cache != NULL))
-            it = look_up_out(self, ptr, bytes, alignment);
-        else
+        if (WEIR_UNLIKELY(cache == NULL)) {
             seat->wanted = weir__stream_of(stream);
-        if (it.block != NULL && bytes <= weir__grains_size(WEIR__CACHED_GRAINS))
-            return put_back_and_leave(self, seat, cache, it.block, it.id, ptr, bytes);
-        if (it.block != NULL && give_large(self, seat, cache, &it, ptr, bytes))
-            return true;
-        weir__gate_leave(&seat->gate);
+            weir__gate_leave(&seat->gate);
+        } else if (weir__pool_is_large(bytes)) {
+            if (weir__pool_deallocate_large(self, ptr, bytes, alignment, cache))
+                return true;
+        } else {
+            weir__found it = weir__pool_look_up_out(self, ptr, bytes, alignment);
+            if (it.block != NULL)
+                return put_back_and_leave(self, seat, cache, it.block, it.id, ptr,
+                                          bytes);
+            weir__gate_leave(&seat->gate);
+        }
     }
     return weir__pool_deallocate_slowly(self, stream, ptr, bytes, alignment);
 }
@@ -450,7 +379,7 @@ static inline bool put_on_stack(weir__pool *self, weir__seat *seat, weir__cache 
         return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
     cache->dry = 0;
     cache->bytes = held;
-    tally_back(&seat->tally, bytes);
+    weir__tally_back(&seat->tally, bytes);
     weir__gate_leave_alone(&seat->gate);
     return true;
 }
@@ -463,16 +392,20 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
 {
     weir__pool *self = mr->self;
     weir__seat *seat = weir__own_thread.seat;
-    found it = { 0 };
+    weir__found it = { 0 };
+    if (weir__pool_is_large(bytes) && cache != NULL) {
+        if (WEIR_LIKELY(
+                weir__pool_deallocate_large(self, ptr, bytes, alignment, cache)))
+            return true;
+        return weir__deallocate_fully(mr, stream, ptr, bytes, alignment);
+    }
     if (WEIR_LIKELY(cache != NULL && bytes <= self->gate_bytes &&
                     is_power_of_two(alignment)))
-        it = look_up_out(self, ptr, bytes, alignment);
-    if (it.block != NULL && bytes <= weir__grains_size(WEIR__CACHED_GRAINS)) {
+        it = weir__pool_look_up_out(self, ptr, bytes, alignment);
+    if (WEIR_LIKELY(it.block != NULL)) {
         weir__bin *bin = weir__cache_bin(cache, weir__heap_grains(it.block));
         return put_on_stack(self, seat, cache, bin, it.block, it.id, ptr, bytes);
     }
-    if (it.block != NULL && give_large(self, seat, cache, &it, ptr, bytes))
-        return true;
     weir__gate_leave(&seat->gate);
     return weir__deallocate_fully(mr, stream, ptr, bytes, alignment);
 }

@@ -3,7 +3,9 @@
 #ifndef WEIR_POOL_HIT_H
 #define WEIR_POOL_HIT_H
 
+#include "internal.h"
 #include "pool_internal.h"
+#include "pool_seats.h"
 
 /* The table's. */
 weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
@@ -36,7 +38,21 @@ bool weir__pool_allocate_surplus(weir__pool *pool, weir_stream stream, size_t by
 void weir__pool_count_out(weir__pool *pool, size_t bytes);
 void weir__pool_count_back(weir__pool *pool, size_t bytes);
 
-/* ---- pool_refill.c: behind the gate ---- */
+/* ---- behind the gate ---- */
+
+static inline void weir__tally_out(weir__tally *tally, size_t bytes)
+{
+    tally->allocations++;
+    tally->out_bytes += (int64_t)bytes;
+    if (tally->peak_bytes < tally->out_bytes)
+        tally->peak_bytes = tally->out_bytes;
+}
+
+static inline void weir__tally_back(weir__tally *tally, size_t bytes)
+{
+    tally->deallocations++;
+    tally->out_bytes -= (int64_t)bytes;
+}
 
 /* What is to be done outside of the gate. */
 typedef struct weir__errand {
@@ -46,31 +62,141 @@ typedef struct weir__errand {
     bool lay_by;        /* a seat for a thread that only gives back */
 } weir__errand;
 
-/* A block of `grains` grains, of which `bytes` bytes were asked for. Null: there is
- * none, but if *loads, the cache has a magazine of these now. */
-void *weir__pool_refill(weir__pool *pool, weir__cache *cache, uint32_t grains,
-                        size_t bytes, size_t alignment, bool *loads,
+static inline weir__errand weir__errand_begin(weir__seat *seat)
+{
+    weir__errand after = { .wanted = seat->wanted };
+    seat->wanted = NULL;
+    return after;
+}
+
+/* Leaves the gate, and does all but `surplus`. */
+static inline void weir__errand_run(weir__pool *pool, weir__seat *seat,
+                                    const weir__errand *after)
+{
+    weir__gate_leave(&seat->gate);
+    if (WEIR_UNLIKELY(after->wanted != NULL))
+        weir__pool_take_seat(pool, after->wanted);
+    if (WEIR_UNLIKELY(after->lay_by))
+        weir__pool_lay_by_seat(pool);
+    weir__pool_tell_lost(pool);
+}
+
+/* The outermost call is noted by the core; here, what is known of marks that were
+ * dropped. */
+WEIR_COLD void weir__pool_learn_dropped(weir__pool *pool);
+
+/* ---- pool_refill.c: behind the gate ---- */
+
+/* A block of `grains` grains, whose bin that is, and of which `bytes` bytes were asked
+ * for. Null: there is none, but if *loads, the cache has a magazine of these now. */
+void *weir__pool_refill(weir__pool *pool, weir__cache *cache, weir__bin *bin,
+                        uint32_t grains, size_t bytes, size_t alignment, bool *loads,
                         weir__errand *after);
 
-/* The same for what is too large for any stack. */
-void *weir__pool_take_large(weir__pool *pool, weir__cache *cache, uint32_t grains,
-                            size_t bytes, size_t alignment, weir__errand *after);
-/* Such a block becomes free, that was out with `tag` and of which `bytes` bytes were
- * asked for, and what was spilt. False: it is not what it was, and nothing has
- * changed. */
-bool weir__pool_give_large(weir__pool *pool, weir__cache *cache, uint32_t id,
-                           weir__heap_block *block, const void *ptr, size_t bytes,
-                           uint32_t tag);
-
 /* What was spilt becomes free. */
-void weir__cache_settle_spilt_locked(weir__pool *pool, weir__cache *cache)
+void weir__cache_settle_some_locked(weir__pool *pool, weir__cache *cache)
     WEIR_REQUIRES(pool->lock);
-/* Where much has become free since the last, an event; without locks. */
-void weir__cache_close_sometimes(weir__pool *pool, weir__cache *cache);
+static inline void weir__cache_settle_spilt_locked(weir__pool *pool, weir__cache *cache)
+    WEIR_REQUIRES(pool->lock)
+{
+    if ((cache->spill.count | cache->lost.lists) != 0)
+        weir__cache_settle_some_locked(pool, cache);
+}
+
+/* An event behind all that has become free, without locks; and now and then one, so
+ * that others wait for no more than they have to; if there are any that may. */
+void weir__cache_close(weir__pool *pool, weir__cache *cache);
+static inline void weir__cache_close_sometimes(weir__pool *pool, weir__cache *cache)
+{
+    if (WEIR_UNLIKELY(cache->unclosed >= WEIR__CLOSE_EVERY && !cache->is_quiet))
+        weir__cache_close(pool, cache);
+}
 
 /* Takes over `count` blocks, from `id` on, of a magazine that the
  * cache's stream may use. False: the bin has blocks already. */
 bool weir__cache_load(weir__pool *pool, weir__cache *cache,
                       const weir__magazine *magazine, uint32_t id, uint32_t count);
+
+/* A best fit of what nothing uses any more: `size` bytes, of which so many were asked
+ * for; or none. */
+WEIR_COLD weir__heap_taken weir__cache_take_done_locked(weir__pool *pool,
+                                                        const weir__cache *cache,
+                                                        size_t size, size_t bytes,
+                                                        size_t alignment)
+    WEIR_REQUIRES(pool->lock);
+
+/* The same of the stream's own, or of that. Needs the heap's promise. */
+static inline weir__heap_taken weir__cache_take_fit_locked(weir__pool *pool,
+                                                           const weir__cache *cache,
+                                                           size_t size, size_t bytes,
+                                                           size_t alignment)
+    WEIR_REQUIRES(pool->lock)
+{
+    weir__heap *heap = &pool->heap;
+    weir__heap_owner *owner = weir__heap_owner_at(heap, cache->owner);
+    if (WEIR_UNLIKELY(pool->is_short) &&
+        weir__pool_is_poor_locked(
+            pool, weir__heap_best(heap, owner, size, WEIR__HEAP_GRAIN), size))
+        return (weir__heap_taken){ NULL, 0 };
+    if (WEIR_UNLIKELY(weir__pool_is_wary(pool)) &&
+        weir__pool_spares_locked(pool,
+                                 weir__heap_best(heap, owner, size, WEIR__HEAP_GRAIN)))
+        return (weir__heap_taken){ NULL, 0 };
+    weir__heap_taken taken = weir__pool_take_fit_locked(
+        pool, owner, owner, cache->home, size, bytes, alignment);
+    return WEIR_LIKELY(taken.block != NULL)
+               ? taken
+               : weir__cache_take_done_locked(pool, cache, size, bytes, alignment);
+}
+
+/* The mark behind which so many blocks become free: one above the counter, see
+ * weir__order_steady. */
+static inline uint64_t weir__cache_mark_locked(weir__pool *pool, weir__cache *cache,
+                                               uint32_t blocks)
+    WEIR_REQUIRES(pool->lock)
+{
+    cache->unclosed += blocks;
+    cache->is_quiet = weir__pool_is_quiet_locked(pool);
+    return atomic_load_explicit(cache->counter, memory_order_relaxed) + 1;
+}
+
+/* ---- pool_large.c: what is never in a stack; leaves the gate ---- */
+
+static inline bool weir__pool_is_large(size_t bytes)
+{
+    return bytes > weir__grains_size(WEIR__CACHED_GRAINS);
+}
+
+weir_status weir__pool_allocate_large(weir__pool *pool, weir_stream stream,
+                                      size_t bytes, size_t alignment, void **out,
+                                      weir__cache *cache);
+/* False: it is not clear what there is at `ptr`, and nothing has changed. */
+bool weir__pool_deallocate_large(weir__pool *pool, void *ptr, size_t bytes,
+                                 size_t alignment, weir__cache *cache);
+
+/* ---- pool_hit.c ---- */
+
+/* A block that is out, as it was found without a lock. */
+typedef struct weir__found {
+    weir__heap_block *block; /* null: there is none */
+    uint32_t id;
+    uint32_t tag;
+} weir__found;
+
+/* The one at `ptr` of which so much was asked for, by its address. */
+static inline weir__found weir__pool_look_up_out(const weir__pool *pool,
+                                                 const void *ptr, size_t bytes,
+                                                 size_t alignment)
+{
+    weir__found it = { 0 };
+    it.block = weir__heap_lookup_tagged(&pool->heap.view, ptr,
+                                        weir__heap_out_tag(bytes, alignment), &it.id);
+    if (WEIR_LIKELY(it.block != NULL)) {
+        it.tag = weir__heap_tag(it.block);
+        if (WEIR_UNLIKELY(weir__heap_asked_bytes(it.block, it.tag) != bytes))
+            it.block = NULL;
+    }
+    return it;
+}
 
 #endif

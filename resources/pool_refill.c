@@ -1,7 +1,6 @@
 /* pool_refill.c - under the pool's lock, for a stack that is empty: what was spilt goes
  * to the heap, then a magazine of the same stream comes from the depot, or one block,
- * the heap's best fit of what is the stream's or nobody's. What is too large for any
- * stack comes from there, and goes there, always. */
+ * the heap's best fit of what is the stream's or nobody's. */
 #include "pool_hit.h"
 
 #include "internal.h"
@@ -64,45 +63,28 @@ bool weir__cache_load(weir__pool *self, weir__cache *cache,
     return true;
 }
 
-/* The mark behind which so many blocks become free: one above the counter, see
- * weir__order_steady. */
-static inline uint64_t mark_for_locked(weir__pool *self, weir__cache *cache,
-                                       uint32_t blocks) WEIR_REQUIRES(self->lock)
-{
-    cache->unclosed += blocks;
-    cache->is_quiet = weir__pool_is_quiet_locked(self);
-    return atomic_load_explicit(cache->counter, memory_order_relaxed) + 1;
-}
-
-void weir__cache_settle_spilt_locked(weir__pool *self, weir__cache *cache)
+void weir__cache_settle_some_locked(weir__pool *self, weir__cache *cache)
 {
     if (WEIR_UNLIKELY(cache->lost.lists != 0))
         weir__pool_note_lost_locked(self, &cache->lost);
     if (cache->spill.count == 0)
         return;
-    uint64_t number = mark_for_locked(self, cache, cache->spill.count);
+    uint64_t number = weir__cache_mark_locked(self, cache, cache->spill.count);
     cache->bytes -= cache->spill.bytes;
     weir__pool_settle_to_locked(self, &cache->spill,
                                 weir__heap_owner_at(&self->heap, cache->owner), number);
 }
 
-/* Now and then an event, so that others wait for no more than they have to; if there
- * are any that may. */
-void weir__cache_close_sometimes(weir__pool *self, weir__cache *cache)
+void weir__cache_close(weir__pool *self, weir__cache *cache)
 {
-    if (cache->unclosed < WEIR__CLOSE_EVERY || cache->is_quiet)
-        return;
     cache->unclosed = 0;
     (void)weir__order_mark_here(self->order, cache->clock);
     (void)weir__order_close(self->order, cache->clock);
 }
 
-/* A best fit of what nothing uses any more; or null. */
-static WEIR_COLD weir__heap_block *take_done_locked(weir__pool *self,
-                                                    const weir__cache *cache,
-                                                    size_t size, size_t bytes,
-                                                    size_t alignment)
-    WEIR_REQUIRES(self->lock)
+weir__heap_taken weir__cache_take_done_locked(weir__pool *self,
+                                              const weir__cache *cache, size_t size,
+                                              size_t bytes, size_t alignment)
 {
     weir__request request = { .pool = self,
                               .stream = cache->stream,
@@ -114,106 +96,47 @@ static WEIR_COLD weir__heap_block *take_done_locked(weir__pool *self,
                               .bytes = size,
                               .alignment = WEIR__HEAP_GRAIN };
     uint32_t id = weir__pool_take_done_locked(&request);
-    return id != 0 ? weir__heap_block_of(&self->heap, id) : NULL;
+    weir__heap_block *block = id != 0 ? weir__heap_block_of(&self->heap, id) : NULL;
+    return (weir__heap_taken){ block, id };
 }
 
-/* A best fit of the stream's own, or of that; or null. */
-static inline weir__heap_block *take_fit_locked(weir__pool *self,
-                                                const weir__cache *cache, size_t size,
-                                                size_t bytes, size_t alignment)
-    WEIR_REQUIRES(self->lock)
+void *weir__pool_refill(weir__pool *self, weir__cache *cache, weir__bin *bin,
+                        uint32_t grains, size_t bytes, size_t alignment, bool *loads,
+                        weir__errand *after)
 {
-    weir__heap_owner *owner = weir__heap_owner_at(&self->heap, cache->owner);
-    if (WEIR_UNLIKELY(self->is_short) &&
-        weir__pool_is_poor_locked(
-            self, weir__heap_best(&self->heap, owner, size, WEIR__HEAP_GRAIN), size))
-        return NULL;
-    if (WEIR_UNLIKELY(weir__pool_is_wary(self)) &&
-        weir__pool_spares_locked(
-            self, weir__heap_best(&self->heap, owner, size, WEIR__HEAP_GRAIN)))
-        return NULL;
-    weir__heap_block *block =
-        weir__pool_take_fit_locked(self, owner, owner, cache->home, size, bytes,
-                                   alignment)
-            .block;
-    return WEIR_LIKELY(block != NULL)
-               ? block
-               : take_done_locked(self, cache, size, bytes, alignment);
-}
-
-/* `magazine`, whose head is 0: one of these may be taken instead; null: there are none
- * of so large blocks. */
-static WEIR_INLINE void *take_something(weir__pool *self, weir__cache *cache,
-                                        size_t size, size_t bytes, size_t alignment,
-                                        weir__magazine *magazine, weir__errand *after)
-{
-    weir__heap_block *block = NULL;
-    void *ptr = NULL;
+    weir__heap_taken taken = { NULL, 0 };
+    weir__magazine magazine;
+    magazine.head = 0;
+    magazine.grains = grains;
+    *loads = false;
     cache->dry++;
 
     weir__mutex_lock(&self->lock);
     if (WEIR_LIKELY(weir__heap_promise(&self->heap))) {
         weir__cache_settle_spilt_locked(self, cache);
         const weir__magazine *own = NULL;
-        if (magazine != NULL && self->depot.count != 0)
-            own = own_magazine(self, cache, magazine->grains, &after->surplus);
+        if (self->depot.count != 0)
+            own = own_magazine(self, cache, grains, &after->surplus);
         if (own != NULL)
-            *magazine = weir__depot_take(&self->depot, own);
+            magazine = weir__depot_take(&self->depot, own);
         else if (!after->surplus)
-            block = take_fit_locked(self, cache, size, bytes, alignment);
+            taken = weir__cache_take_fit_locked(self, cache, weir__grains_size(grains),
+                                                bytes, alignment);
         weir__heap_forget_promise(&self->heap);
     }
-    if (WEIR_LIKELY(block != NULL))
-        ptr = (void *)weir__heap_base(block);
     after->lay_by = self->wants_spare_seat;
     weir__mutex_unlock(&self->lock);
     weir__cache_close_sometimes(self, cache);
-    return ptr;
-}
-
-void *weir__pool_refill(weir__pool *self, weir__cache *cache, uint32_t grains,
-                        size_t bytes, size_t alignment, bool *loads,
-                        weir__errand *after)
-{
-    weir__magazine magazine;
-    magazine.head = 0;
-    magazine.grains = grains;
-    *loads = false;
-    void *ptr = take_something(self, cache, weir__grains_size(grains), bytes, alignment,
-                               &magazine, after);
+    if (WEIR_LIKELY(taken.block != NULL)) {
+        void *ptr = (void *)weir__heap_base(taken.block);
+        weir__recent_set(cache, ptr, taken, weir__heap_tag(taken.block), alignment,
+                         bin);
+        return ptr;
+    }
     if (magazine.head != 0) {
         *loads =
             weir__cache_load(self, cache, &magazine, magazine.head, WEIR__MAGAZINE);
         WEIR_CHECK(*loads, "who misses has an empty stack");
     }
-    return ptr;
-}
-
-void *weir__pool_take_large(weir__pool *self, weir__cache *cache, uint32_t grains,
-                            size_t bytes, size_t alignment, weir__errand *after)
-{
-    return take_something(self, cache, weir__grains_size(grains), bytes, alignment,
-                          NULL, after);
-}
-
-bool weir__pool_give_large(weir__pool *self, weir__cache *cache, uint32_t id,
-                           weir__heap_block *block, const void *ptr, size_t bytes,
-                           uint32_t tag)
-{
-    cache->dry = 0;
-    weir__mutex_lock(&self->lock);
-    /* Another thread may have given it back since it was looked at. */
-    const bool is_still = weir__heap_is_still(block, ptr, tag) &&
-                          weir__heap_asked_bytes(block, tag) == bytes;
-    if (WEIR_LIKELY(is_still)) {
-        uint64_t number = mark_for_locked(self, cache, 1);
-        weir__heap_set_tag(block, WEIR__HEAP_CACHED);
-        (void)weir__heap_release_to(&self->heap, id, block,
-                                    weir__heap_owner_at(&self->heap, cache->owner),
-                                    number);
-        self->releases++;
-    }
-    weir__mutex_unlock(&self->lock);
-    weir__cache_close_sometimes(self, cache);
-    return is_still;
+    return NULL;
 }

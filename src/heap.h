@@ -351,10 +351,6 @@ uint32_t weir__heap_release_to(weir__heap *heap, uint32_t block,
  * its mark. Its record is moved to `home`, as by weir__heap_move_to, or with
  * WEIR__HEAP_HOMES stays where it is; and has the tag and the link. Needs the promise.
  * Null: there is none. */
-typedef struct weir__heap_taken {
-    weir__heap_block *block;
-    uint32_t id;
-} weir__heap_taken;
 weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
                                       size_t bytes, uint32_t home, uint32_t tag,
                                       uint32_t link);

@@ -160,6 +160,16 @@ static inline void zip(const weir__heap *heap, uint32_t *link, uint32_t left,
     *link = left != 0 ? left : right;
 }
 
+/* A link that leads to a record leads to what is below it then. */
+static inline void unhook(const weir__heap *heap, uint32_t *link,
+                          const weir__heap_free *record)
+{
+    if (record->below[0] != 0 && record->below[1] != 0)
+        zip(heap, link, record->below[0], record->below[1]);
+    else
+        *link = record->below[0] | record->below[1];
+}
+
 /* The link to a record. */
 static inline uint32_t *link_to(const weir__heap *heap, uint32_t *link, uint32_t id,
                                 const weir__heap_free *record, bool exact)
@@ -179,10 +189,7 @@ void weir__heap_tree_remove(const weir__heap *heap, uint32_t *root, uint32_t id,
     uint32_t *link = WEIR_LIKELY(is_exact(record->more))
                          ? link_to(heap, root, id, record, true)
                          : link_to(heap, root, id, record, false);
-    if (record->below[0] != 0 && record->below[1] != 0)
-        zip(heap, link, record->below[0], record->below[1]);
-    else
-        *link = record->below[0] | record->below[1];
+    unhook(heap, link, record);
 }
 
 /* ---- looking ---- */
@@ -220,16 +227,48 @@ static inline uint32_t first_from(const weir__heap *heap, const weir__heap_owner
     return id;
 }
 
+/* The link to the first record of a tree that has so many grains or more; or null. */
+static inline uint32_t *link_from(const weir__heap *heap, uint32_t *link,
+                                  uint32_t grains)
+{
+    uint32_t *found = NULL;
+    for (uint32_t at; (at = *link) != 0;) {
+        weir__heap_free *record = weir__heap_free_at(heap, at);
+        bool is_less = record->more < grains;
+        found = is_less ? found : link;
+        link = &record->below[is_less];
+    }
+    return found;
+}
+
+/* Takes out the record that a link in a bin leads to. */
+static inline uint32_t take_at(weir__heap *heap, weir__heap_owner *owner,
+                               weir__heap_bin bin, uint32_t *link,
+                               weir__heap_free **out)
+{
+    uint32_t id = *link;
+    *out = weir__heap_free_at(heap, id);
+    unhook(heap, link, *out);
+    if (*root_of(owner, bin) == 0)
+        weir__heap_bin_is_empty(heap, owner, owner->rows[bin.row], bin);
+    return id;
+}
+
 uint32_t weir__heap_bins_take_near(weir__heap *heap, weir__heap_owner *owner,
-                                   size_t bytes)
+                                   size_t bytes, weir__heap_free **out)
 {
     if (bytes > WEIR__CHUNK_MOST)
         return 0;
-    uint32_t grains = (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS);
-    uint32_t id = first_from(heap, owner, grains, weir__heap_key_from(owner));
-    if (id != 0)
-        weir__heap_bins_remove(heap, owner, id, weir__heap_free_at(heap, id));
-    return id;
+    const uint32_t grains = (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS);
+    weir__heap_bin bin = weir__heap_bin_of(grains);
+    if (has_bin(owner, bin)) {
+        uint32_t *link = link_from(heap, root_of(owner, bin), grains);
+        if (link != NULL)
+            return take_at(heap, owner, bin, link, out);
+    }
+    return next_bin(owner, &bin)
+               ? weir__heap_bins_take_first(heap, owner, owner->rows[bin.row], bin, out)
+               : 0;
 }
 
 static bool fits(const weir__heap_free *record, size_t bytes, size_t alignment)

@@ -16,7 +16,7 @@ void weir__heap_tree_remove(const weir__heap *heap, uint32_t *root, uint32_t id,
 /* Takes out the record of the best fit for what has a bin with other sizes; or gives
  * 0. */
 uint32_t weir__heap_bins_take_near(weir__heap *heap, weir__heap_owner *owner,
-                                   size_t bytes);
+                                   size_t bytes, weir__heap_free **out);
 
 /* ---- rows ---- */
 
@@ -118,28 +118,13 @@ static inline void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *ow
     weir__heap_bin_is_empty(heap, owner, row, bin);
 }
 
-/* Takes out the record of the best fit, where alignment does not matter; or gives 0,
- * and *out is not set. */
-static inline uint32_t weir__heap_bins_take(weir__heap *heap, weir__heap_owner *owner,
-                                            size_t bytes, weir__heap_free **out)
+/* Takes out the first record of a bin that has any. */
+static inline uint32_t weir__heap_bins_take_first(weir__heap *heap,
+                                                  weir__heap_owner *owner,
+                                                  weir__heap_row *row,
+                                                  weir__heap_bin bin,
+                                                  weir__heap_free **out)
 {
-    const size_t exact = (size_t)1 << (WEIR__EXACT_BITS + WEIR__HEAP_GRAIN_BITS);
-    if (bytes > exact) {
-        uint32_t id = weir__heap_bins_take_near(heap, owner, bytes);
-        if (id != 0)
-            *out = weir__heap_free_at(heap, id);
-        return id;
-    }
-    weir__heap_bin bin = weir__heap_bin_of((uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS));
-    weir__heap_row *row = owner->rows[bin.row];
-    uint64_t bits = row != NULL ? row->bits & (~UINT64_C(0) << bin.bit) : 0;
-    if (bits == 0) {
-        row = weir__heap_next_row(owner, &bin.row);
-        if (row == NULL)
-            return 0;
-        bits = row->bits;
-    }
-    bin.bit = (uint32_t)__builtin_ctzll(bits);
     uint32_t *root = &row->roots[bin.bit], *link = root;
     weir__heap_free *record = weir__heap_free_at(heap, *link);
     while (record->below[0] != 0) {
@@ -152,6 +137,27 @@ static inline uint32_t weir__heap_bins_take(weir__heap *heap, weir__heap_owner *
         weir__heap_bin_is_empty(heap, owner, row, bin);
     *out = record;
     return id;
+}
+
+/* Takes out the record of the best fit, where alignment does not matter; or gives 0,
+ * and *out is not set. */
+static inline uint32_t weir__heap_bins_take(weir__heap *heap, weir__heap_owner *owner,
+                                            size_t bytes, weir__heap_free **out)
+{
+    const size_t exact = (size_t)1 << (WEIR__EXACT_BITS + WEIR__HEAP_GRAIN_BITS);
+    if (bytes > exact)
+        return weir__heap_bins_take_near(heap, owner, bytes, out);
+    weir__heap_bin bin = weir__heap_bin_of((uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS));
+    weir__heap_row *row = owner->rows[bin.row];
+    uint64_t bits = row != NULL ? row->bits & (~UINT64_C(0) << bin.bit) : 0;
+    if (bits == 0) {
+        row = weir__heap_next_row(owner, &bin.row);
+        if (row == NULL)
+            return 0;
+        bits = row->bits;
+    }
+    bin.bit = (uint32_t)__builtin_ctzll(bits);
+    return weir__heap_bins_take_first(heap, owner, row, bin, out);
 }
 
 #endif

@@ -78,6 +78,12 @@ typedef struct weir__heap_block {
                                 on; CACHED: its holder's; else the heap's */
 } weir__heap_block;
 
+/* A block that somebody takes, and the id of its record; null: there is none. */
+typedef struct weir__heap_taken {
+    weir__heap_block *block;
+    uint32_t id;
+} weir__heap_taken;
+
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define WEIR__SLAB_BITS  3u
 #define WEIR__HEAP_HOMES 3u
@@ -241,6 +247,11 @@ static inline size_t weir__heap_asked_bytes(const weir__heap_block *block, uint3
 {
     const uint32_t most = (UINT32_C(1) << WEIR__TAG_SLACK_BITS) - 1;
     return weir__heap_bytes(block) - (tag >> WEIR__TAG_SLACK_SHIFT & most);
+}
+
+static inline size_t weir__heap_asked_alignment(uint32_t tag)
+{
+    return (size_t)1 << (tag >> WEIR__TAG_ALIGN_SHIFT & 31u);
 }
 
 /* The hash of a block's address: its upper bits say where a segment has its entry, some

@@ -13,6 +13,7 @@
 
 #define PAIRS       10000
 #define WARM_ROUNDS 16
+#define QUIET_ROUNDS 80     /* so that nobody else is likely to want anything */
 #define THREADS     2
 #define DEPTH_MAX   3       /* what the test build's small stacks have room for */
 #define LARGEST     (2 * KIB) /* and they have no larger blocks */
@@ -228,19 +229,77 @@ static void must_be_refused(pool_scene *it, void *ptr, size_t bytes, size_t alig
     misuse_end();
 }
 
+static void what_is_known_is_compared(pool_scene *it, size_t bytes)
+{
+    char *a = warm_hit(it, bytes);
+    must_be_refused(it, a, 0, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+    must_be_refused(it, a, bytes - 1, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+    must_be_refused(it, a, 2 * bytes, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+    must_be_refused(it, a, bytes, WEIR_ALIGNMENT / 2, WEIR_MISUSE_WRONG_SIZE);
+    must_be_refused(it, a, bytes, 3 * WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+    must_be_refused(it, a, bytes, 0, WEIR_MISUSE_WRONG_SIZE);
+    give(it->pool, it->streams[0], a, bytes);
+    must_be_refused(it, a, bytes, WEIR_ALIGNMENT, WEIR_MISUSE_DOUBLE_FREE);
+}
+
+/* Of blocks in a stack, and of such as are too large for any. */
 static void what_is_known_of_a_hit_is_compared(void **state)
 {
     (void)state;
     pool_scene it = open_quiet_scene();
-    char *a = warm_hit(&it, KIB);
-    must_be_refused(&it, a, 0, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
-    must_be_refused(&it, a, KIB - 1, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
-    must_be_refused(&it, a, 2 * KIB, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
-    must_be_refused(&it, a, KIB, WEIR_ALIGNMENT / 2, WEIR_MISUSE_WRONG_SIZE);
-    must_be_refused(&it, a, KIB, 3 * WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
-    must_be_refused(&it, a, KIB, 0, WEIR_MISUSE_WRONG_SIZE);
-    give(it.pool, it.streams[0], a, KIB);
-    must_be_refused(&it, a, KIB, WEIR_ALIGNMENT, WEIR_MISUSE_DOUBLE_FREE);
+    what_is_known_is_compared(&it, KIB);
+    what_is_known_is_compared(&it, 2 * LARGEST);
+    close_scene(&it);
+}
+
+/* What is in no stack takes one lock each way, and nothing else. */
+static void what_is_large_takes_one_lock(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    for (int round = 0; round < QUIET_ROUNDS; round++)
+        run_on(&it, 0, 2 * LARGEST, 1);
+    counts before = counts_here(&it);
+    void *ptr = take(it.pool, it.streams[0], 2 * LARGEST);
+    before.locks++;
+    must_have_counted_nothing(&it, &before);
+    give(it.pool, it.streams[0], ptr, 2 * LARGEST);
+    before.locks++;
+    must_have_counted_nothing(&it, &before);
+    close_scene(&it);
+}
+
+/* What found no stack becomes free with the next large request, which may need it:
+ *     | large | spilt, 8 | out, 5 |     and all of the first two is asked for */
+static void what_was_spilt_serves_what_is_large(void **state)
+{
+    (void)state;
+    const size_t large = LARGEST + WEIR_ALIGNMENT, spilt = 8 * WEIR_ALIGNMENT,
+                 rival = 5 * WEIR_ALIGNMENT;
+    pool_scene it = open_quiet_scene();
+    weir_stream stream = it.streams[0];
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.exact = true;
+    options.initial_bytes = options.limit_bytes = large + spilt + rival;
+    weir_resource_unref(it.pool);
+    weir_resource *leaf = open_leaf(it.device);
+    must_ok(weir_pool_create(leaf, &options, &it.pool));
+    weir_resource_unref(leaf);
+
+    for (int round = 0; round < QUIET_ROUNDS; round++)
+        run_on(&it, 0, large, 1); /* all is the stream's own */
+    char *a = take(it.pool, stream, large);
+    char *b = take(it.pool, stream, spilt);
+    char *c = take(it.pool, stream, rival); /* the bin is for these from now on */
+    must(b == a + large && c == b + spilt);
+    give(it.pool, stream, a, large);
+    give(it.pool, stream, b, spilt);
+    counts before = counts_here(&it);
+    must(take(it.pool, stream, large + spilt) == a);
+    before.locks++;
+    must_have_counted_nothing(&it, &before);
+    give(it.pool, stream, a, large + spilt);
+    give(it.pool, stream, c, rival);
     close_scene(&it);
 }
 
@@ -411,6 +470,8 @@ int main(void)
         cmocka_unit_test(a_miss_tells_null),
         cmocka_unit_test(a_lock_is_counted),
         cmocka_unit_test(what_is_known_of_a_hit_is_compared),
+        cmocka_unit_test(what_is_large_takes_one_lock),
+        cmocka_unit_test(what_was_spilt_serves_what_is_large),
         cmocka_unit_test(arguments_are_looked_at),
         cmocka_unit_test(a_child_hits_nothing),
         cmocka_unit_test(nothing_hits_on_a_lost_device),

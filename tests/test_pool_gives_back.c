@@ -6,6 +6,7 @@
 #include "support_sweep.h"
 
 #define BYTES ((size_t)1000)
+#define LARGE ((size_t)4000) /* too much for any stack */
 #define COUNT 4
 
 /* Gives back while no host memory is to be had for the library. */
@@ -22,15 +23,12 @@ static void give_without_memory(void *argument)
     }
 }
 
-/* The first free on a stream asks for a seat, an allocation lays one by, and the next
- * free has it. */
-static void thread_gets_what_was_laid_by(void **state)
+static void get_what_was_laid_by(size_t bytes)
 {
-    (void)state;
     pool_scene it = open_cached(0, 0);
     actor *other = actor_begin();
     for (uint32_t stream = 0; stream < 2; stream++) {
-        blocks all = { it.pool, it.streams[stream], BYTES, COUNT, { NULL } };
+        blocks all = { it.pool, it.streams[stream], bytes, COUNT, { NULL } };
         take_blocks(&all);
         size_t before = cached_in(it.pool).caches;
         actor_does(other, give_without_memory, &all);
@@ -43,6 +41,15 @@ static void thread_gets_what_was_laid_by(void **state)
     must_equal(statistics_of(it.pool).out_blocks, 0);
     actor_end(other);
     close_scene(&it);
+}
+
+/* The first free on a stream asks for a seat, an allocation lays one by, and the next
+ * free has it; whatever the sizes. */
+static void thread_gets_what_was_laid_by(void **state)
+{
+    (void)state;
+    get_what_was_laid_by(BYTES);
+    get_what_was_laid_by(LARGE);
 }
 
 /* What nobody has come for goes with the pool. */
