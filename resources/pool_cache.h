@@ -61,7 +61,7 @@ struct weir__pool;
 #define WEIR__DEPOT_MOST     1024u
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
-#define WEIR__RECENT         64u
+#define WEIR__RECENT         512u
 /* Multiplied by that, 32 addresses of one distance differ in the bits that are taken,
  * for all distances of a power of two from 256 bytes to 1 MiB times 1 to 15. */
 #define WEIR__RECENT_HASH    UINT64_C(0x6f9c18fb)
@@ -85,14 +85,14 @@ typedef struct weir__bin {
     uint32_t full;           /* the top of a full magazine besides, or 0 */
 } weir__bin;
 
-/* A block that was handed out from here, as it was then: blocks are merged and cut
- * anew, but one with the same address, tag and size is as it was. */
+/* A block that was handed out here, on whatever stream, as it was then: blocks are
+ * merged and cut anew, but one with the same address, tag and size is as it was. */
 typedef struct weir__recent {
     const void *ptr;
     uint32_t tag;
     uint32_t id;
     uint16_t alignment;
-    uint16_t bin;            /* that it was in: how far from the first, in bytes */
+    uint16_t bin;            /* of its size: how far from the first, in bytes */
     weir__heap_block *block;
 } weir__recent;
 _Static_assert(WEIR__HEAP_GRAIN <= UINT16_MAX &&
@@ -130,7 +130,6 @@ typedef struct weir__cache {
     uint32_t looked;         /* the bin that was looked at last for room */
     uint32_t passed;         /* blocks that found no room since all was emptied */
     weir_stream alias;       /* another name of the stream, or the same */
-    weir__recent recent[WEIR__RECENT];
     weir__block_list spill;
     weir__bin bins[WEIR__BINS];
     weir__lost lost;         /* until the pool knows */
@@ -160,6 +159,7 @@ typedef struct weir__seat {
     atomic_bool is_dead;     /* the pool has let go of it; the gate stays closed */
     bool is_left;            /* the thread has; set behind the gate */
     bool gives_back;         /* begun by a free: the thread allocates elsewhere */
+    weir__recent recent[WEIR__RECENT]; /* behind the gate */
 } weir__seat;
 
 static inline uint32_t weir__stream_hash(weir_stream stream)
@@ -237,24 +237,35 @@ static inline uint32_t weir__holder_tag(uint32_t holder)
     return WEIR__HEAP_CACHED | holder << 3;
 }
 
-static inline weir__recent *weir__recent_of(weir__cache *cache, const void *ptr)
+static inline weir__recent *weir__recent_of(weir__seat *seat, const void *ptr)
 {
     const uint64_t product = (uint64_t)(uintptr_t)ptr * WEIR__RECENT_HASH;
-    return &cache->recent[product >> WEIR__RECENT_SHIFT & (WEIR__RECENT - 1)];
+    return &seat->recent[product >> WEIR__RECENT_SHIFT & (WEIR__RECENT - 1)];
+}
+
+/* How far a bin is from the first, in bytes; and the bin. */
+static inline size_t weir__bin_offset(const weir__cache *cache, const weir__bin *bin)
+{
+    return (size_t)((const char *)bin - (const char *)cache->bins);
+}
+
+static inline weir__bin *weir__bin_at(weir__cache *cache, size_t offset)
+{
+    return (weir__bin *)((char *)cache->bins + offset);
 }
 
 /* A block is handed out at `ptr`, with that tag; it is not to be a plain hit if that is
  * inverted, for which no block's tag is taken. */
-static inline void weir__recent_set(weir__cache *cache, const void *ptr,
+static inline void weir__recent_set(weir__seat *seat, const void *ptr,
                                     weir__heap_taken taken, uint32_t tag,
-                                    size_t alignment, const weir__bin *bin)
+                                    size_t alignment, size_t bin)
 {
-    weir__recent *recent = weir__recent_of(cache, ptr);
+    weir__recent *recent = weir__recent_of(seat, ptr);
     recent->ptr = ptr;
     recent->tag = tag;
     recent->id = taken.id;
     recent->alignment = (uint16_t)alignment;
-    recent->bin = (uint16_t)((const char *)bin - (const char *)cache->bins);
+    recent->bin = (uint16_t)bin;
     recent->block = taken.block;
 }
 

@@ -90,8 +90,8 @@ static inline bool take_top(weir__pool *self, weir__seat *seat, weir__cache *cac
             &tag)))
         return false;
     *out = ptr;
-    weir__recent_set(cache, ptr, (weir__heap_taken){ block, bin->top_id }, tag,
-                     alignment, bin);
+    weir__recent_set(seat, ptr, (weir__heap_taken){ block, bin->top_id }, tag,
+                     alignment, weir__bin_offset(cache, bin));
     (void)weir__bin_pop(bin, &self->heap.view);
     weir__link_set(block, cache->owner);
     cache->bytes -= size;
@@ -118,7 +118,7 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
     if (!done) {
         bool loads;
         *after = weir__errand_begin(seat);
-        *out = weir__pool_refill(self, cache, bin, grains, bytes, alignment, &loads,
+        *out = weir__pool_refill(self, seat, cache, grains, bytes, alignment, &loads,
                                  after);
         done = *out != NULL;
         if (done)
@@ -421,11 +421,11 @@ bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_
     weir__cache *cache = near_cache(seat, stream);
     if (WEIR_UNLIKELY(cache == NULL))
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
-    const weir__recent *recent = weir__recent_of(cache, ptr);
+    const weir__recent *recent = weir__recent_of(seat, ptr);
     if (recent->ptr != ptr || recent->alignment != alignment ||
         !weir__heap_is_still(recent->block, ptr, recent->tag) ||
         weir__heap_asked_bytes(recent->block, recent->tag) != bytes)
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
-    weir__bin *bin = (weir__bin *)((char *)cache->bins + recent->bin);
+    weir__bin *bin = weir__bin_at(cache, recent->bin);
     return put_on_stack(self, seat, cache, bin, recent->block, recent->id, ptr, bytes);
 }

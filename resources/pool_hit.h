@@ -87,9 +87,9 @@ WEIR_COLD void weir__pool_learn_dropped(weir__pool *pool);
 
 /* ---- pool_refill.c: behind the gate ---- */
 
-/* A block of `grains` grains, whose bin that is, and of which `bytes` bytes were asked
- * for. Null: there is none, but if *loads, the cache has a magazine of these now. */
-void *weir__pool_refill(weir__pool *pool, weir__cache *cache, weir__bin *bin,
+/* A block of `grains` grains, of which `bytes` bytes were asked for. Null: there is
+ * none, but if *loads, the cache has a magazine of these now. */
+void *weir__pool_refill(weir__pool *pool, weir__seat *seat, weir__cache *cache,
                         uint32_t grains, size_t bytes, size_t alignment, bool *loads,
                         weir__errand *after);
 

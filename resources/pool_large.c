@@ -29,8 +29,7 @@ weir_status weir__pool_allocate_large(weir__pool *self, weir_stream stream,
     void *ptr = NULL;
     if (WEIR_LIKELY(done)) {
         ptr = (void *)weir__heap_base(taken.block);
-        weir__recent_set(cache, ptr, taken, ~weir__heap_tag(taken.block), alignment,
-                         cache->bins);
+        weir__recent_set(seat, ptr, taken, ~weir__heap_tag(taken.block), alignment, 0);
         weir__tally_out(&seat->tally, bytes);
         if (WEIR_UNLIKELY(self->listens))
             weir__pool_learn_dropped(self);
@@ -43,10 +42,10 @@ weir_status weir__pool_allocate_large(weir__pool *self, weir_stream stream,
 }
 
 /* Where it was when it went out, else by its address. */
-static inline weir__found find_out(const weir__pool *self, weir__cache *cache,
+static inline weir__found find_out(const weir__pool *self, weir__seat *seat,
                                    const void *ptr, size_t bytes, size_t alignment)
 {
-    const weir__recent *recent = weir__recent_of(cache, ptr);
+    const weir__recent *recent = weir__recent_of(seat, ptr);
     if (WEIR_LIKELY(recent->ptr == ptr &&
                     weir__heap_is_still(recent->block, ptr, ~recent->tag)))
         return (weir__found){ recent->block, recent->id, ~recent->tag };
@@ -69,7 +68,7 @@ bool weir__pool_deallocate_large(weir__pool *self, void *ptr, size_t bytes,
                                  size_t alignment, weir__cache *cache)
 {
     weir__seat *seat = weir__own_thread.seat;
-    const weir__found it = find_out(self, cache, ptr, bytes, alignment);
+    const weir__found it = find_out(self, seat, ptr, bytes, alignment);
     bool is_out = false;
     if (WEIR_LIKELY(it.block != NULL)) {
         weir__mutex_lock(&self->lock);

@@ -100,7 +100,7 @@ weir__heap_taken weir__cache_take_done_locked(weir__pool *self,
     return (weir__heap_taken){ block, id };
 }
 
-void *weir__pool_refill(weir__pool *self, weir__cache *cache, weir__bin *bin,
+void *weir__pool_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
                         uint32_t grains, size_t bytes, size_t alignment, bool *loads,
                         weir__errand *after)
 {
@@ -129,8 +129,8 @@ void *weir__pool_refill(weir__pool *self, weir__cache *cache, weir__bin *bin,
     weir__cache_close_sometimes(self, cache);
     if (WEIR_LIKELY(taken.block != NULL)) {
         void *ptr = (void *)weir__heap_base(taken.block);
-        weir__recent_set(cache, ptr, taken, weir__heap_tag(taken.block), alignment,
-                         bin);
+        weir__recent_set(seat, ptr, taken, weir__heap_tag(taken.block), alignment,
+                         weir__bin_offset(cache, weir__cache_bin(cache, grains)));
         return ptr;
     }
     if (magazine.head != 0) {

@@ -395,7 +395,6 @@ static weir__cache *cache_add(weir__pool *self, weir__seat *seat, weir_stream st
                             .alias = stream == WEIR_STREAM_LEGACY ? NULL : stream,
                             .holder_tag = weir__holder_tag(seat->number),
                             .spill.holder_tag = weir__holder_tag(seat->number),
-                            .recent[0].ptr = seat, /* null's place: it was never out */
                             .clock = clock, .counter = counter };
     for (uint32_t i = 0; i < WEIR__SMALL_BINS; i++)
         cache->bins[i].grains = i + 1;
@@ -437,6 +436,7 @@ static weir__seat *seat_add(weir__pool *self, weir__thread_caches *caches,
     if (seat == NULL)
         return NULL;
     *seat = (weir__seat){ .pool = self, .gives_back = spare != NULL };
+    seat->recent[0].ptr = seat; /* null's place: it was never out */
     weir__gate_init(&seat->gate);
     weir__mutex_lock(&self->seats_lock);
     bool is_late = self->no_more_seats;
