@@ -269,10 +269,10 @@ weir__mark weir__pool_owned_mark(weir__pool *pool, weir__mark mark)
 void weir__pool_note_lost_locked(weir__pool *pool, weir__lost *lost)
     WEIR_REQUIRES(pool->lock);
 
-/* Takes a magazine out of the depot. False: it was not whole, and what it had of its
- * own is in the heap. */
-bool weir__pool_take_whole_locked(weir__pool *pool, const weir__magazine *magazine,
-                                  weir__magazine *out) WEIR_REQUIRES(pool->lock);
+/* Takes a magazine out of the depot, whose first block is its own; who goes through the
+ * others looks at each. False: that was not so, and all is given up. */
+bool weir__pool_take_out_locked(weir__pool *pool, const weir__magazine *magazine,
+                                weir__magazine *out) WEIR_REQUIRES(pool->lock);
 
 /* What is in a list of nobody's goes to the heap. With all gates closed, the caches and
  * the depot empty, and no request with a magazine in its hands. */

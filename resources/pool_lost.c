@@ -51,20 +51,14 @@ void weir__pool_note_lost_locked(weir__pool *self, weir__lost *lost)
     atomic_store_explicit(&self->has_untold, true, memory_order_relaxed);
 }
 
-bool weir__pool_take_whole_locked(weir__pool *self, const weir__magazine *magazine,
-                                  weir__magazine *out)
+bool weir__pool_take_out_locked(weir__pool *self, const weir__magazine *magazine,
+                                weir__magazine *out)
 {
     *out = weir__depot_take(&self->depot, magazine);
-    weir__block_list list = weir__magazine_blocks(out);
-    uint32_t id = list.head, own = 0;
-    for (; own < list.count; own++) {
-        const weir__heap_block *block = weir__heap_block_of(&self->heap, id);
-        if (weir__heap_low_tag(block) != list.holder_tag)
-            break;
-        id = weir__link_of(block);
-    }
-    if (own == list.count)
+    const weir__heap_block *first = weir__heap_block_of(&self->heap, out->head);
+    if (weir__heap_low_tag(first) == out->holder_tag)
         return true;
+    weir__block_list list = weir__magazine_blocks(out);
     weir__pool_settle_locked(self, &list, out->mark);
     return false;
 }

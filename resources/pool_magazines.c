@@ -33,7 +33,7 @@ static bool take_magazine(const weir__request *request,
         magazine = weir__depot_next(&self->depot, grains, magazine);
     while (magazine != NULL && !passes(request, magazine->mark));
     bool taken =
-        magazine != NULL && weir__pool_take_whole_locked(self, magazine, out);
+        magazine != NULL && weir__pool_take_out_locked(self, magazine, out);
     weir__mutex_unlock(&self->lock);
     return taken;
 }
