@@ -29,6 +29,9 @@
 #define PLACE_SMALL_SHARE 4096u
 /* A large run is cut if it is no more than so many times the smallest with room. */
 #define PLACE_NEAR 2u
+/* Runs that have no block of such a part of what is asked for are crumbs: nobody looks
+ * at them. */
+#define PLACE_PARTS 16u
 /* So many records of what is free are looked at for each block that comes back. */
 #define PLACE_RECORDS 1024u
 
@@ -143,7 +146,8 @@ uint32_t weir__pool_place_locked(weir__request *request)
         return 0;
     self->place_at = self->releases + heap->free_blocks / PLACE_RECORDS;
     survey all = { .request = request };
-    weir__heap_each_run(heap, request->bytes, look_at_run, &all);
+    weir__heap_each_run(heap, request->bytes, request->bytes / PLACE_PARTS,
+                        look_at_run, &all);
     if (all.any.part.first == 0)
         return 0;
     request->is_placed = true; /* nothing is spared any more */

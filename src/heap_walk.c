@@ -51,31 +51,40 @@ static bool is_free(const weir__heap *heap, uint32_t id)
     return weir__heap_state_at(heap, id) == WEIR__HEAP_FREE;
 }
 
-/* A free record's block, if that is the first of a run of FREE ones; or 0. */
-static uint32_t run_begin(const weir__heap *heap, uint32_t record)
+/* The run that a FREE block is in. False: one in front of it there has so many grains,
+ * too. */
+static bool run_of_first(const weir__heap *heap, uint32_t id, uint32_t grains,
+                         weir__heap_run *out)
 {
-    uint32_t id = weir__heap_free_at(heap, record)->block;
-    if (id == 0 || !is_free(heap, id) ||
-        weir__heap_link(weir__heap_block_of(heap, id)) != record)
-        return 0;
-    uint32_t before = weir__heap_before(heap, id);
-    return before == 0 || !is_free(heap, before) ? id : 0;
+    *out = (weir__heap_run){ id, id };
+    for (uint32_t next; (next = weir__heap_before(heap, out->first)) != 0 &&
+                        is_free(heap, next);) {
+        if (weir__heap_grains(weir__heap_block_of(heap, next)) >= grains)
+            return false;
+        out->first = next;
+    }
+    for (uint32_t next; (next = weir__heap_after(heap, out->last)) != 0 &&
+                        is_free(heap, next);)
+        out->last = next;
+    return true;
 }
 
-void weir__heap_each_run(const weir__heap *heap, size_t bytes,
+void weir__heap_each_run(const weir__heap *heap, size_t bytes, size_t part,
                          weir__heap_run_visitor visit, void *context)
 {
-    uint32_t records = heap->free_slab_count << WEIR__FREE_SLAB_BITS;
+    const uint32_t records = heap->free_slab_count << WEIR__FREE_SLAB_BITS;
+    const uint32_t least = part < WEIR__CHUNK_MOST
+                               ? (uint32_t)(part >> WEIR__HEAP_GRAIN_BITS)
+                               : UINT32_MAX;
     for (uint32_t record = 1; record < records; record++) {
-        uint32_t first = run_begin(heap, record), last = first;
-        if (first == 0)
+        const weir__heap_free *its = weir__heap_free_at(heap, record);
+        weir__heap_run run;
+        if (its->more < least || its->block == 0 || !is_free(heap, its->block) ||
+            !run_of_first(heap, its->block, least, &run))
             continue;
-        for (uint32_t next = first; next != 0 && is_free(heap, next);
-             next = weir__heap_after(heap, next))
-            last = next;
-        size_t found = end_of(heap, last) - base_of(heap, first);
+        size_t found = end_of(heap, run.last) - base_of(heap, run.first);
         if (found >= bytes)
-            visit(context, (weir__heap_run){ first, last }, found);
+            visit(context, run, found);
     }
 }
 
