@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define WHOLE_BYTES ((size_t)1 << 20)
+#define WHOLE_BYTES ((size_t)256 << 10)
 #define PAGE_BYTES  ((size_t)4096)
 #define STEP_BYTES  ((size_t)256 << 10)
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of blocks above 1 MiB in their first and last page and one page of each 256 KiB. */
+/* Of blocks above 256 KiB in their first and last page and one page of each 256 KiB. */
 void pattern_write(unsigned char *base, size_t bytes, uint64_t key);
 /* The offset of the first wrong word, or `bytes`. */
 size_t pattern_compare(const unsigned char *base, size_t bytes, uint64_t key);
