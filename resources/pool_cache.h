@@ -89,11 +89,11 @@ typedef struct weir__bin {
  * merged and cut anew, but one with the same address, tag and size is as it was. */
 typedef struct weir__recent {
     const void *ptr;
-    uint32_t tag;
-    uint32_t id;
+    uint32_t tag;            /* apart from `id`, as a bin's top from its address */
     uint16_t alignment;
     uint16_t bin;            /* of its size: how far from the first, in bytes */
     weir__heap_block *block;
+    uint32_t id;
 } weir__recent;
 _Static_assert(WEIR__HEAP_GRAIN <= UINT16_MAX &&
                WEIR__BINS <= UINT16_MAX / sizeof(weir__bin),

@@ -85,7 +85,7 @@ bool weir__gate_is_mine(const weir__gate *gate);
 static inline bool weir__gate_enter(weir__gate *gate)
 {
     WEIR_ASSERT(weir__gate_is_mine(gate), "a thread enters by a gate of another's");
-    if (weir__gate_fences) {
+    if (WEIR_UNLIKELY(weir__gate_fences)) {
         WEIR__GATE_EXCHANGE(&gate->busy, 1);
         if (WEIR__GATE_LOAD(&gate->closed, memory_order_seq_cst) == 0)
             return true;
