@@ -59,7 +59,8 @@ static inline weir__found find_out(const weir__pool *self, weir__seat *seat,
 static inline bool is_out_locked(const weir__found *it, const void *ptr, size_t bytes,
                                  size_t alignment)
 {
-    return weir__heap_is_still(it->block, ptr, it->tag) &&
+    return (it->tag & WEIR__TAG_STATE_MASK) == WEIR__HEAP_OUT &&
+           weir__heap_is_still(it->block, ptr, it->tag) &&
            weir__heap_asked_bytes(it->block, it->tag) == bytes &&
            weir__heap_asked_alignment(it->tag) == alignment;
 }
