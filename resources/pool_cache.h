@@ -254,15 +254,15 @@ static inline weir__bin *weir__bin_at(weir__cache *cache, size_t offset)
     return (weir__bin *)((char *)cache->bins + offset);
 }
 
-/* A block is handed out at `ptr`, with that tag; it is not to be a plain hit if that is
- * inverted, for which no block's tag is taken. */
+/* A block is handed out at `ptr`; it is not to be a plain hit if its tag is inverted,
+ * for which no block's tag is taken. */
 static inline void weir__recent_set(weir__seat *seat, const void *ptr,
-                                    weir__heap_taken taken, uint32_t tag,
-                                    size_t alignment, size_t bin)
+                                    weir__heap_taken taken, size_t alignment,
+                                    size_t bin)
 {
     weir__recent *recent = weir__recent_of(seat, ptr);
     recent->ptr = ptr;
-    recent->tag = tag;
+    recent->tag = taken.tag;
     recent->id = taken.id;
     recent->alignment = (uint16_t)alignment;
     recent->bin = (uint16_t)bin;

@@ -4,9 +4,11 @@
  *     hit     a block of that size on its stack: no lock, no read-modify-write, no line
  *             that another thread writes, no call
  *     refill  under the pool's lock, from the depot or the heap: see pool_refill.c
- * What neither serves leaves the gate and goes the whole way, in pool.c; what waits for
- * another stream or asks for host memory is an errand for outside of the gate: a
- * magazine of another stream's, a cache, a seat for a thread that only gives back.
+ * What is too large for any stack takes that lock each way: see pool_large.c.
+ * What none of these serves leaves the gate and goes the whole way, in pool.c; what
+ * waits for another stream or asks for host memory is an errand for outside of the
+ * gate: a magazine of another stream's, a cache, a seat for a thread that only gives
+ * back.
  *
  * A free is judged by the block's record alone, found without a lock (where it was when
  * the block went out, or by its address): its tag says that it is out, and what was
@@ -90,7 +92,7 @@ static inline bool take_top(weir__pool *self, weir__seat *seat, weir__cache *cac
             &tag)))
         return false;
     *out = ptr;
-    weir__recent_set(seat, ptr, (weir__heap_taken){ block, bin->top_id }, tag,
+    weir__recent_set(seat, ptr, (weir__heap_taken){ block, bin->top_id, tag },
                      alignment, weir__bin_offset(cache, bin));
     (void)weir__bin_pop(bin, &self->heap.view);
     weir__link_set(block, cache->owner);
@@ -129,8 +131,8 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
     return done;
 }
 
-/* All of a size that has a bin that is no plain hit, inside of the gate, which it
- * leaves. */
+/* All that is no plain hit and not large, inside of the gate, which it leaves; of any
+ * size if there is no cache. */
 static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir_stream stream,
                                                  size_t bytes, size_t alignment,
                                                  void **out, weir__cache *cache)
@@ -147,21 +149,31 @@ static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir_stream s
     weir__errand_run(self, seat, &after);
     if (WEIR_UNLIKELY(after.surplus && !done))
         done = weir__pool_allocate_surplus(self, stream, bytes, alignment, &ptr);
+    weir__pool_tell_lost(self);
     *out = ptr;
     return WEIR_LIKELY(done) ? WEIR_OK
                              : weir__pool_allocate_slowly(self, stream, bytes,
                                                           alignment, out);
 }
 
-/* The same of any size, where the stream's cache may be anywhere. */
-static weir_status find_and_allocate(weir__pool *self, weir_stream stream, size_t bytes,
-                                     size_t alignment, void **out)
+/* The same of any size. */
+static inline weir_status allocate_with(weir__pool *self, weir_stream stream,
+                                        size_t bytes, size_t alignment, void **out,
+                                        weir__cache *cache)
 {
-    weir__cache *cache =
-        weir__cache_find(weir__own_thread.seat, weir__stream_of(stream));
     return cache != NULL && weir__pool_is_large(bytes)
                ? weir__pool_allocate_large(self, stream, bytes, alignment, out, cache)
                : allocate_inside(self, stream, bytes, alignment, out, cache);
+}
+
+/* The same where the stream's cache may be anywhere. */
+static WEIR_NOINLINE weir_status find_and_allocate(weir__pool *self, weir_stream stream,
+                                                   size_t bytes, size_t alignment,
+                                                   void **out)
+{
+    return allocate_with(self, stream, bytes, alignment, out,
+                         weir__cache_find(weir__own_thread.seat,
+                                          weir__stream_of(stream)));
 }
 
 weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
@@ -217,10 +229,7 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
         return find_and_allocate(self, stream, bytes, alignment, out);
     const uint32_t below = (uint32_t)((bytes - 1) >> WEIR__HEAP_GRAIN_BITS);
     if (WEIR_UNLIKELY(below >= WEIR__CLASSED_GRAINS)) /* never a plain hit */
-        return weir__pool_is_large(bytes)
-                   ? weir__pool_allocate_large(self, stream, bytes, alignment, out,
-                                               cache)
-                   : allocate_inside(self, stream, bytes, alignment, out, cache);
+        return allocate_with(self, stream, bytes, alignment, out, cache);
     weir__bin *bin = &cache->bins[weir__cache_index_above(below)];
     /* Nothing smaller than the request, and no larger than it may be at the moment. */
     uint32_t spare = atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
@@ -323,6 +332,17 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
     }
 }
 
+/* What is large may be at the address, and have the tag, of a small block that went out
+ * before. This leaves the gate. */
+static WEIR_COLD bool put_back_large(weir__pool *self, weir__cache *cache,
+                                     const weir__heap_block *block, void *ptr,
+                                     size_t bytes)
+{
+    const size_t alignment = weir__heap_asked_alignment(weir__heap_tag(block));
+    return weir__pool_deallocate_large(self, ptr, bytes, alignment, cache) ||
+           weir__deallocate_fully(self->mr, cache->stream, ptr, bytes, alignment);
+}
+
 /* All that is not simply put on its stack. What the block is has been looked at; this
  * leaves the gate. */
 static WEIR_NOINLINE bool put_back_and_leave(weir__pool *self, weir__seat *seat,
@@ -330,6 +350,8 @@ static WEIR_NOINLINE bool put_back_and_leave(weir__pool *self, weir__seat *seat,
                                              weir__heap_block *block, uint32_t id,
                                              void *ptr, size_t bytes)
 {
+    if (WEIR_UNLIKELY(weir__pool_is_large(bytes)))
+        return put_back_large(self, cache, block, ptr, bytes);
     weir__tally_back(&seat->tally, bytes);
     put_back(self, cache, block, id, ptr, weir__heap_grains(block));
     weir__gate_leave(&seat->gate);
@@ -373,7 +395,8 @@ static inline bool put_on_stack(weir__pool *self, weir__seat *seat, weir__cache 
         return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
     if (WEIR_LIKELY(bin->grains == grains && bin->count != WEIR__MAGAZINE))
         (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
-    else if (bin->grains != grains && cache->spill.count + 1 < WEIR__SPILL_MOST)
+    else if (bin->grains != grains && cache->spill.count + 1 < WEIR__SPILL_MOST &&
+             !weir__pool_is_large(bytes))
         weir__cache_spill(cache, block, id);
     else
         return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
@@ -384,7 +407,7 @@ static inline bool put_on_stack(weir__pool *self, weir__seat *seat, weir__cache 
     return true;
 }
 
-/* What was not handed out lately from this cache; inside of the gate, which it
+/* What this thread has not handed out lately, or is large; inside of the gate, which it
  * leaves. */
 static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream stream,
                                             void *ptr, size_t bytes, size_t alignment,

@@ -69,7 +69,7 @@ static inline weir__errand weir__errand_begin(weir__seat *seat)
     return after;
 }
 
-/* Leaves the gate, and does all but `surplus`. */
+/* Leaves the gate, and does all but `surplus`; what is lost is told after that. */
 static inline void weir__errand_run(weir__pool *pool, weir__seat *seat,
                                     const weir__errand *after)
 {
@@ -78,7 +78,6 @@ static inline void weir__errand_run(weir__pool *pool, weir__seat *seat,
         weir__pool_take_seat(pool, after->wanted);
     if (WEIR_UNLIKELY(after->lay_by))
         weir__pool_lay_by_seat(pool);
-    weir__pool_tell_lost(pool);
 }
 
 /* The outermost call is noted by the core; here, what is known of marks that were
@@ -137,11 +136,11 @@ static inline weir__heap_taken weir__cache_take_fit_locked(weir__pool *pool,
     if (WEIR_UNLIKELY(pool->is_short) &&
         weir__pool_is_poor_locked(
             pool, weir__heap_best(heap, owner, size, WEIR__HEAP_GRAIN), size))
-        return (weir__heap_taken){ NULL, 0 };
+        return (weir__heap_taken){ NULL, 0, 0 };
     if (WEIR_UNLIKELY(weir__pool_is_wary(pool)) &&
         weir__pool_spares_locked(pool,
                                  weir__heap_best(heap, owner, size, WEIR__HEAP_GRAIN)))
-        return (weir__heap_taken){ NULL, 0 };
+        return (weir__heap_taken){ NULL, 0, 0 };
     weir__heap_taken taken = weir__pool_take_fit_locked(
         pool, owner, owner, cache->home, size, bytes, alignment);
     return WEIR_LIKELY(taken.block != NULL)

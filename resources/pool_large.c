@@ -11,7 +11,8 @@ weir_status weir__pool_allocate_large(weir__pool *self, weir_stream stream,
 {
     weir__seat *seat = weir__own_thread.seat;
     weir__errand after = weir__errand_begin(seat);
-    weir__heap_taken taken = { NULL, 0 };
+    weir__heap_taken taken = { NULL, 0, 0 };
+    void *ptr = NULL;
     const size_t size = (bytes + (WEIR__HEAP_GRAIN - 1)) & ~(WEIR__HEAP_GRAIN - 1);
     cache->dry++;
 
@@ -21,20 +22,22 @@ weir_status weir__pool_allocate_large(weir__pool *self, weir_stream stream,
         taken = weir__cache_take_fit_locked(self, cache, size, bytes, alignment);
         weir__heap_forget_promise(&self->heap);
     }
+    if (WEIR_LIKELY(taken.block != NULL))
+        ptr = (void *)weir__heap_base(taken.block);
     after.lay_by = self->wants_spare_seat;
     weir__mutex_unlock(&self->lock);
     weir__cache_close_sometimes(self, cache);
 
-    const bool done = taken.block != NULL;
-    void *ptr = NULL;
+    const bool done = ptr != NULL;
     if (WEIR_LIKELY(done)) {
-        ptr = (void *)weir__heap_base(taken.block);
-        weir__recent_set(seat, ptr, taken, ~weir__heap_tag(taken.block), alignment, 0);
+        taken.tag = ~taken.tag;
+        weir__recent_set(seat, ptr, taken, alignment, 0);
         weir__tally_out(&seat->tally, bytes);
         if (WEIR_UNLIKELY(self->listens))
             weir__pool_learn_dropped(self);
     }
     weir__errand_run(self, seat, &after);
+    weir__pool_tell_lost(self);
     *out = ptr;
     return WEIR_LIKELY(done) ? WEIR_OK
                              : weir__pool_allocate_slowly(self, stream, bytes,

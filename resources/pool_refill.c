@@ -96,15 +96,18 @@ weir__heap_taken weir__cache_take_done_locked(weir__pool *self,
                               .bytes = size,
                               .alignment = WEIR__HEAP_GRAIN };
     uint32_t id = weir__pool_take_done_locked(&request);
-    weir__heap_block *block = id != 0 ? weir__heap_block_of(&self->heap, id) : NULL;
-    return (weir__heap_taken){ block, id };
+    if (id == 0)
+        return (weir__heap_taken){ NULL, 0, 0 };
+    weir__heap_block *block = weir__heap_block_of(&self->heap, id);
+    return (weir__heap_taken){ block, id, weir__heap_tag(block) };
 }
 
 void *weir__pool_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
                         uint32_t grains, size_t bytes, size_t alignment, bool *loads,
                         weir__errand *after)
 {
-    weir__heap_taken taken = { NULL, 0 };
+    weir__heap_taken taken = { NULL, 0, 0 };
+    void *ptr = NULL;
     weir__magazine magazine;
     magazine.head = 0;
     magazine.grains = grains;
@@ -124,19 +127,18 @@ void *weir__pool_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
                                                 bytes, alignment);
         weir__heap_forget_promise(&self->heap);
     }
+    if (WEIR_LIKELY(taken.block != NULL))
+        ptr = (void *)weir__heap_base(taken.block);
     after->lay_by = self->wants_spare_seat;
     weir__mutex_unlock(&self->lock);
     weir__cache_close_sometimes(self, cache);
-    if (WEIR_LIKELY(taken.block != NULL)) {
-        void *ptr = (void *)weir__heap_base(taken.block);
-        weir__recent_set(seat, ptr, taken, weir__heap_tag(taken.block), alignment,
+    if (WEIR_LIKELY(ptr != NULL))
+        weir__recent_set(seat, ptr, taken, alignment,
                          weir__bin_offset(cache, weir__cache_bin(cache, grains)));
-        return ptr;
-    }
     if (magazine.head != 0) {
         *loads =
             weir__cache_load(self, cache, &magazine, magazine.head, WEIR__MAGAZINE);
         WEIR_CHECK(*loads, "who misses has an empty stack");
     }
-    return NULL;
+    return ptr;
 }

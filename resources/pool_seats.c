@@ -436,7 +436,7 @@ static weir__seat *seat_add(weir__pool *self, weir__thread_caches *caches,
     if (seat == NULL)
         return NULL;
     *seat = (weir__seat){ .pool = self, .gives_back = spare != NULL };
-    seat->recent[0].ptr = seat; /* null's place: it was never out */
+    seat->recent[0].ptr = (const void *)UINTPTR_MAX; /* whose place is not null's */
     weir__gate_init(&seat->gate);
     weir__mutex_lock(&self->seats_lock);
     bool is_late = self->no_more_seats;

@@ -284,7 +284,7 @@ weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
     weir__heap_free *its = NULL;
     uint32_t record = weir__heap_bins_take(heap, owner, bytes, &its);
     if (WEIR_UNLIKELY(record == 0))
-        return (weir__heap_taken){ NULL, 0 };
+        return (weir__heap_taken){ NULL, 0, 0 };
     uint32_t id = its->block, left = its->more - grains;
     weir__heap_block *block = block_at(heap, id);
     const uint32_t at_home = weir__heap_home_beside(block, id);
@@ -305,8 +305,7 @@ weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
     }
     put_on_map(heap, id, block);
     weir__heap_set_link(block, link);
-    weir__heap_set_tag(block, tag);
-    return (weir__heap_taken){ block, id };
+    return (weir__heap_taken){ block, id, weir__heap_set_tag(block, tag) };
 }
 
 uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,

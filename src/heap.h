@@ -101,7 +101,7 @@ typedef struct weir__heap_free {
                              the list, before and after. Spare: the first is the next */
     uint64_t number;      /* with the owner's clock the mark */
     uint64_t key;         /* owner 24; FREE: and the base in grains 40 */
-    uint32_t block;       /* FREE: whose it is */
+    uint32_t block;       /* FREE: whose it is; no other record names a FREE block */
     uint32_t more;        /* LIMBO, HELD: a further record, whose mark counts as well.
                              FREE: the block's grains */
 } weir__heap_free;

@@ -1,5 +1,6 @@
 /* heap_bins.h - the short ways into and out of the bins: for a bin that has one block,
- * or none. What goes through a tree is in heap_bins.c. */
+ * or none, or of which the first is wanted. All else that goes through a tree is in
+ * heap_bins.c. */
 #ifndef WEIR_HEAP_BINS_H
 #define WEIR_HEAP_BINS_H
 
@@ -13,8 +14,8 @@ void weir__heap_tree_insert(const weir__heap *heap, uint32_t *root, uint32_t id,
 /* Takes it out of one that has others, too. */
 void weir__heap_tree_remove(const weir__heap *heap, uint32_t *root, uint32_t id,
                             weir__heap_free *record);
-/* Takes out the record of the best fit for what has a bin with other sizes; or gives
- * 0. */
+/* Takes out the record of the best fit for what has a bin with other sizes; or gives 0,
+ * and *out is not set. */
 uint32_t weir__heap_bins_take_near(weir__heap *heap, weir__heap_owner *owner,
                                    size_t bytes, weir__heap_free **out);
 
@@ -85,7 +86,7 @@ static inline uint64_t weir__heap_key_of(const weir__heap_owner *owner,
 }
 
 /* Puts a record, whose key is right, into the bin of `grains`; there is a row. Who
- * calls this or the next two keeps count. */
+ * puts in or takes out keeps count. */
 static inline void weir__heap_bins_insert(weir__heap *heap, weir__heap_owner *owner,
                                           uint32_t id, weir__heap_free *record,
                                           uint32_t grains)

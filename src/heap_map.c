@@ -370,7 +370,8 @@ static uint32_t refill(const entries *all, uint32_t id, uintptr_t base)
     return 1;
 }
 
-/* What begins in a segment and is not in there, from all of its chunks. */
+/* What begins in a segment and is mapped, but is not in there, from all of its
+ * chunks. */
 static WEIR_COLD uint32_t refill_missing(const weir__heap *heap, const entries *all,
                                          uint64_t number)
 {
@@ -545,7 +546,7 @@ static void place_verify(const weir__heap *heap, const weir__heap_place *place)
             continue;
         WEIR_CHECK(number_of(base_of(heap, id)) == segment->number &&
                        weir__heap_map_find(heap, base_of(heap, id)) == id,
-                   "a segment has what begins in it");
+                   "what a segment has begins in it, and is found");
         count++;
     }
     WEIR_CHECK(count == *count_of(index_of(heap), place),

@@ -13,8 +13,9 @@
  * A segment has four entries for three blocks, or up to twice that, so what is large
  * costs no more than what is small, and all of it lies close together. An entry tells
  * by its bits of the hash whether the record is worth a look: that is one line read,
- * nearly always. A block gets its entry when it is first handed out, and keeps it until
- * it is part of another: what is cut off and merged again never has one.
+ * nearly always. A block gets its entry when it is first handed out, or a chunk begins
+ * with it, and keeps it until it is part of another: what else is cut off and merged
+ * again never has one.
  *
  * What a thread may do without the lock: look up an address, and, for a block that is
  * its own (handed out to it, or in its cache), read its record and set its `tag` and
@@ -78,10 +79,11 @@ typedef struct weir__heap_block {
                                 on; CACHED: its holder's; else the heap's */
 } weir__heap_block;
 
-/* A block that somebody takes, and the id of its record; null: there is none. */
+/* A block that somebody takes, the id of its record, and the tag that it got: who frees
+ * what is not his may change that at once. Null: there is none. */
 typedef struct weir__heap_taken {
     weir__heap_block *block;
-    uint32_t id;
+    uint32_t id, tag;
 } weir__heap_taken;
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
@@ -192,11 +194,12 @@ static inline size_t weir__heap_bytes(const weir__heap_block *block)
     return weir__grains_size(weir__heap_grains(block));
 }
 
-/* Sets all of the tag but the upper bits of the base. */
-static inline void weir__heap_set_tag(weir__heap_block *block, uint32_t low)
+/* Sets all of the tag but the upper bits of the base; returns all of it. */
+static inline uint32_t weir__heap_set_tag(weir__heap_block *block, uint32_t low)
 {
-    uint32_t high = weir__heap_tag(block) & ~WEIR__TAG_LOW_MASK;
-    atomic_store_explicit(&block->tag, high | low, memory_order_release);
+    const uint32_t tag = (weir__heap_tag(block) & ~WEIR__TAG_LOW_MASK) | low;
+    atomic_store_explicit(&block->tag, tag, memory_order_release);
+    return tag;
 }
 
 /* Sets all of the tag but the upper bits of the base if that is `from`: then *tag is

@@ -40,6 +40,21 @@ static pool_scene open_quiet_scene(void)
     return open_scene_of(WEIR_EMULATED_NO_WORK);
 }
 
+/* One whose blocks are no larger than they were asked for; and, unless that is 0, that
+ * has so many bytes and gets no more. */
+static pool_scene open_exact_scene(size_t bytes)
+{
+    pool_scene it = open_quiet_scene();
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.exact = true;
+    options.initial_bytes = options.limit_bytes = bytes;
+    weir_resource_unref(it.pool);
+    weir_resource *leaf = open_leaf(it.device);
+    must_ok(weir_pool_create(leaf, &options, &it.pool));
+    weir_resource_unref(leaf);
+    return it;
+}
+
 static void run_on(pool_scene *it, int stream, size_t bytes, size_t depth)
 {
     void *blocks[DEPTH_MAX];
@@ -276,15 +291,8 @@ static void what_was_spilt_serves_what_is_large(void **state)
     (void)state;
     const size_t large = LARGEST + WEIR_ALIGNMENT, spilt = 8 * WEIR_ALIGNMENT,
                  rival = 5 * WEIR_ALIGNMENT;
-    pool_scene it = open_quiet_scene();
+    pool_scene it = open_exact_scene(large + spilt + rival);
     weir_stream stream = it.streams[0];
-    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-    options.exact = true;
-    options.initial_bytes = options.limit_bytes = large + spilt + rival;
-    weir_resource_unref(it.pool);
-    weir_resource *leaf = open_leaf(it.device);
-    must_ok(weir_pool_create(leaf, &options, &it.pool));
-    weir_resource_unref(leaf);
 
     for (int round = 0; round < QUIET_ROUNDS; round++)
         run_on(&it, 0, large, 1); /* all is the stream's own */
@@ -412,20 +420,34 @@ static void what_was_a_hit_becomes_larger(void **state)
     close_scene(&it);
 }
 
+/* And one that is too large for any stack, of another stream's memory, which is not
+ * found as such blocks are otherwise: where it was a hit before it is not put into a
+ * stack, but becomes free at once. */
+static void what_was_a_hit_becomes_large(void **state)
+{
+    (void)state;
+    const size_t large = 2 * LARGEST;
+    pool_scene it = open_exact_scene(large);
+    char *a = warm_hit(&it, KIB);
+    void *rest = take(it.pool, it.streams[0], large - KIB);
+    give(it.pool, it.streams[1], a, KIB);
+    give(it.pool, it.streams[1], rest, large - KIB);
+    weir_thread_flush();
+    must(take(it.pool, it.streams[0], large) == a);
+    uint64_t locks = counts_here(&it).locks;
+    give(it.pool, it.streams[0], a, large);
+    must(counts_here(&it).locks > locks);
+    close_scene(&it);
+}
+
 /* Where blocks are no larger than they were asked for, those in the bin of a size may
  * be too small for a request, or too large. */
 static void a_hit_is_as_large_as_asked_for(void **state)
 {
     (void)state;
     const size_t less = 5 * WEIR_ALIGNMENT, much = 8 * WEIR_ALIGNMENT;
-    pool_scene it = open_quiet_scene();
+    pool_scene it = open_exact_scene(0);
     weir_stream stream = it.streams[0];
-    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-    options.exact = true;
-    weir_resource_unref(it.pool);
-    weir_resource *leaf = open_leaf(it.device);
-    must_ok(weir_pool_create(leaf, &options, &it.pool));
-    weir_resource_unref(leaf);
 
     char *a = warm_hit(&it, less), *pin = take(it.pool, stream, KIB);
     must(pin == a + less);
@@ -477,6 +499,7 @@ int main(void)
         cmocka_unit_test(nothing_hits_on_a_lost_device),
         cmocka_unit_test(what_was_a_hit_is_cut_anew),
         cmocka_unit_test(what_was_a_hit_becomes_larger),
+        cmocka_unit_test(what_was_a_hit_becomes_large),
         cmocka_unit_test(a_hit_is_as_large_as_asked_for),
         cmocka_unit_test(a_hit_is_of_its_stream),
     };
