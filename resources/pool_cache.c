@@ -44,6 +44,36 @@ void weir__cache_empty_bin(weir__cache *cache, const weir__heap_view *view,
     *bin = (weir__bin){ .grains = bin->grains };
 }
 
+weir__heap_taken weir__cache_unspill(weir__cache *cache,
+                                     const weir__heap_view *view, uint32_t grains,
+                                     uint32_t low)
+{
+    weir__block_list *list = &cache->spill;
+    weir__heap_block *above = NULL;
+    uint32_t id = list->head, tag;
+    for (uint32_t left = list->count; left > 0; left--) {
+        weir__heap_block *block = weir__heap_at(view, id);
+        const uint32_t below = weir__link_of(block);
+        const bool is_it = weir__heap_grains(block) == grains;
+        if (WEIR_UNLIKELY(!weir__heap_turn_tag(
+                block, cache->holder_tag, is_it ? low : cache->holder_tag, &tag)))
+            break; /* who settles the list gives up what is left of it */
+        if (is_it) {
+            if (above == NULL)
+                list->head = below;
+            else
+                weir__link_set(above, below);
+            list->count--;
+            list->bytes -= weir__grains_size(grains);
+            cache->bytes -= weir__grains_size(grains);
+            return (weir__heap_taken){ block, id, tag };
+        }
+        above = block;
+        id = below;
+    }
+    return (weir__heap_taken){ NULL, 0, 0 };
+}
+
 void weir__cache_spill_all(weir__cache *cache, const weir__heap_view *view)
 {
     for (uint32_t i = 0; i < WEIR__BINS; i++) {

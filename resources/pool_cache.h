@@ -16,8 +16,9 @@
  * the last size that was asked for in vain has it. While the pool has room, blocks of
  * up to CLASSED_GRAINS are as large as their class goes: then one serves all requests
  * of it. What no bin takes is spilt: it goes back to the heap with the next miss, or
- * when there is much of it; blocks of more than CACHED_GRAINS at once, for what is
- * large has to coalesce, and so do those for which there is no room.
+ * when there is much of it. So is what is larger than CACHED_GRAINS, for that has to
+ * coalesce; until then the list serves requests of exactly its size. What there is no
+ * room for goes back at once.
  *
  * Room is made by bins that have more than their share: where requests are of all
  * sizes, a bin of blocks twice as large shall have less of them, by the root of two,
@@ -42,7 +43,7 @@ struct weir__pool;
 #define WEIR__CLASSED_GRAINS 8u
 #define WEIR__LARGE_GRAINS   6u
 #define WEIR__CACHED_BITS    3u
-#define WEIR__SPILL_MOST     2u
+#define WEIR__SPILL_MOST     3u
 #define WEIR__ROOM_LOOKS     3u
 #define WEIR__PASSED_MOST    6u
 #define WEIR__CLOSE_EVERY    2u
@@ -249,6 +250,12 @@ static inline size_t weir__bin_offset(const weir__cache *cache, const weir__bin 
     return (size_t)((const char *)bin - (const char *)cache->bins);
 }
 
+/* Of the last bin, which what no bin may have shares. */
+static inline size_t weir__cache_last_offset(void)
+{
+    return (WEIR__BINS - 1) * sizeof(weir__bin);
+}
+
 static inline weir__bin *weir__bin_at(weir__cache *cache, size_t offset)
 {
     return (weir__bin *)((char *)cache->bins + offset);
@@ -381,6 +388,12 @@ static inline void weir__cache_spill(weir__cache *cache, weir__heap_block *block
     weir__heap_set_tag(block, cache->holder_tag);
     weir__list_push(&cache->spill, block, id);
 }
+
+/* The last block of `grains` grains that was spilt, off the list and with the tag
+ * `low`; or none. */
+weir__heap_taken weir__cache_unspill(weir__cache *cache,
+                                     const weir__heap_view *view, uint32_t grains,
+                                     uint32_t low);
 
 /* Puts all that is in the bins on the spill list as well. */
 void weir__cache_spill_all(weir__cache *cache, const weir__heap_view *view);

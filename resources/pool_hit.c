@@ -332,30 +332,26 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
     }
 }
 
-/* What is large may be at the address, and have the tag, of a small block that went out
- * before. This leaves the gate. */
-static WEIR_COLD bool put_back_large(weir__pool *self, weir__cache *cache,
-                                     const weir__heap_block *block, void *ptr,
-                                     size_t bytes)
-{
-    const size_t alignment = weir__heap_asked_alignment(weir__heap_tag(block));
-    return weir__pool_deallocate_large(self, ptr, bytes, alignment, cache) ||
-           weir__deallocate_fully(self->mr, cache->stream, ptr, bytes, alignment);
-}
-
-/* All that is not simply put on its stack. What the block is has been looked at; this
- * leaves the gate. */
-static WEIR_NOINLINE bool put_back_and_leave(weir__pool *self, weir__seat *seat,
-                                             weir__cache *cache,
+/* What the block is has been looked at. */
+static WEIR_NOINLINE bool put_back_and_leave(weir__pool *self, weir__cache *cache,
                                              weir__heap_block *block, uint32_t id,
                                              void *ptr, size_t bytes)
 {
-    if (WEIR_UNLIKELY(weir__pool_is_large(bytes)))
-        return put_back_large(self, cache, block, ptr, bytes);
+    weir__seat *seat = weir__own_thread.seat;
     weir__tally_back(&seat->tally, bytes);
     put_back(self, cache, block, id, ptr, weir__heap_grains(block));
     weir__gate_leave(&seat->gate);
     return true;
+}
+
+/* All that is not simply put on its stack; this leaves the gate. */
+static inline bool put_back_any(weir__pool *self, weir__cache *cache,
+                                weir__heap_block *block, uint32_t id, void *ptr,
+                                size_t bytes)
+{
+    return weir__pool_is_large(bytes)
+               ? weir__pool_put_back_large(self, cache, block, id, ptr, bytes)
+               : put_back_and_leave(self, cache, block, id, ptr, bytes);
 }
 
 bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
@@ -369,14 +365,10 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
         if (WEIR_UNLIKELY(cache == NULL)) {
             seat->wanted = weir__stream_of(stream);
             weir__gate_leave(&seat->gate);
-        } else if (weir__pool_is_large(bytes)) {
-            if (weir__pool_deallocate_large(self, ptr, bytes, alignment, cache))
-                return true;
         } else {
             weir__found it = weir__pool_look_up_out(self, ptr, bytes, alignment);
             if (it.block != NULL)
-                return put_back_and_leave(self, seat, cache, it.block, it.id, ptr,
-                                          bytes);
+                return put_back_any(self, cache, it.block, it.id, ptr, bytes);
             weir__gate_leave(&seat->gate);
         }
     }
@@ -392,14 +384,14 @@ static inline bool put_on_stack(weir__pool *self, weir__seat *seat, weir__cache 
     const uint32_t grains = weir__heap_grains(block);
     const size_t held = cache->bytes + weir__grains_size(grains);
     if (WEIR_UNLIKELY(held > self->cache_bytes))
-        return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
+        return put_back_any(self, cache, block, id, ptr, bytes);
     if (WEIR_LIKELY(bin->grains == grains && bin->count != WEIR__MAGAZINE))
         (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
     else if (bin->grains != grains && cache->spill.count + 1 < WEIR__SPILL_MOST &&
              !weir__pool_is_large(bytes))
         weir__cache_spill(cache, block, id);
     else
-        return put_back_and_leave(self, seat, cache, block, id, ptr, bytes);
+        return put_back_any(self, cache, block, id, ptr, bytes);
     cache->dry = 0;
     cache->bytes = held;
     weir__tally_back(&seat->tally, bytes);
@@ -407,8 +399,7 @@ static inline bool put_on_stack(weir__pool *self, weir__seat *seat, weir__cache 
     return true;
 }
 
-/* What this thread has not handed out lately, or is large; inside of the gate, which it
- * leaves. */
+/* What this thread has not handed out lately; inside of the gate, which it leaves. */
 static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream stream,
                                             void *ptr, size_t bytes, size_t alignment,
                                             weir__cache *cache)
@@ -416,12 +407,6 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
     weir__pool *self = mr->self;
     weir__seat *seat = weir__own_thread.seat;
     weir__found it = { 0 };
-    if (weir__pool_is_large(bytes) && cache != NULL) {
-        if (WEIR_LIKELY(
-                weir__pool_deallocate_large(self, ptr, bytes, alignment, cache)))
-            return true;
-        return weir__deallocate_fully(mr, stream, ptr, bytes, alignment);
-    }
     if (WEIR_LIKELY(cache != NULL && bytes <= self->gate_bytes &&
                     is_power_of_two(alignment)))
         it = weir__pool_look_up_out(self, ptr, bytes, alignment);

@@ -169,9 +169,10 @@ static inline bool weir__pool_is_large(size_t bytes)
 weir_status weir__pool_allocate_large(weir__pool *pool, weir_stream stream,
                                       size_t bytes, size_t alignment, void **out,
                                       weir__cache *cache);
-/* False: it is not clear what there is at `ptr`, and nothing has changed. */
-bool weir__pool_deallocate_large(weir__pool *pool, void *ptr, size_t bytes,
-                                 size_t alignment, weir__cache *cache);
+/* What was seen to be out. */
+bool weir__pool_put_back_large(weir__pool *pool, weir__cache *cache,
+                               weir__heap_block *block, uint32_t id, void *ptr,
+                               size_t bytes);
 
 /* ---- pool_hit.c ---- */
 

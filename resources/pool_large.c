@@ -1,25 +1,47 @@
-/* pool_large.c - blocks that are in no stack, for what is large has to coalesce: under
- * one lock straight out of the heap, and straight back. */
+/* pool_large.c - blocks that are in no stack, for what is large has to coalesce. What
+ * comes back waits on the spill list for a request of exactly its size, until the next
+ * miss: then it is free, and the best fit comes out of the heap, under one lock. What
+ * the cache has no room for, or others may want, is free at once. */
 #include "pool_hit.h"
 
 #include "internal.h"
 #include "resource_parts.h"
 
-weir_status weir__pool_allocate_large(weir__pool *self, weir_stream stream,
-                                      size_t bytes, size_t alignment, void **out,
-                                      weir__cache *cache)
+/* The last that was spilt of that size. False: none was. */
+static inline bool take_spilt(weir__pool *self, weir__cache *cache, size_t bytes,
+                              size_t alignment, void **out)
+{
+    weir__seat *seat = weir__own_thread.seat;
+    const size_t size = weir__pool_whole_grains(bytes);
+    weir__heap_taken taken =
+        weir__cache_unspill(cache, &self->heap.view,
+                            (uint32_t)(size >> WEIR__HEAP_GRAIN_BITS),
+                            weir__heap_out_tag_in(size, bytes, alignment));
+    if (taken.block == NULL)
+        return false;
+    *out = (void *)weir__heap_base(taken.block);
+    weir__link_set(taken.block, cache->owner);
+    weir__recent_set(seat, *out, taken, alignment, weir__cache_last_offset());
+    weir__tally_out(&seat->tally, bytes);
+    return true;
+}
+
+/* The best fit of what is free, under the lock. */
+static WEIR_NOINLINE weir_status allocate_fit(weir__pool *self, weir_stream stream,
+                                              size_t bytes, size_t alignment,
+                                              void **out, weir__cache *cache)
 {
     weir__seat *seat = weir__own_thread.seat;
     weir__errand after = weir__errand_begin(seat);
     weir__heap_taken taken = { NULL, 0, 0 };
     void *ptr = NULL;
-    const size_t size = (bytes + (WEIR__HEAP_GRAIN - 1)) & ~(WEIR__HEAP_GRAIN - 1);
     cache->dry++;
 
     weir__mutex_lock(&self->lock);
     if (WEIR_LIKELY(weir__heap_promise(&self->heap))) {
         weir__cache_settle_spilt_locked(self, cache);
-        taken = weir__cache_take_fit_locked(self, cache, size, bytes, alignment);
+        taken = weir__cache_take_fit_locked(self, cache, weir__pool_whole_grains(bytes),
+                                            bytes, alignment);
         weir__heap_forget_promise(&self->heap);
     }
     if (WEIR_LIKELY(taken.block != NULL))
@@ -30,8 +52,7 @@ weir_status weir__pool_allocate_large(weir__pool *self, weir_stream stream,
 
     const bool done = ptr != NULL;
     if (WEIR_LIKELY(done)) {
-        taken.tag = ~taken.tag;
-        weir__recent_set(seat, ptr, taken, alignment, 0);
+        weir__recent_set(seat, ptr, taken, alignment, weir__cache_last_offset());
         weir__tally_out(&seat->tally, bytes);
         if (WEIR_UNLIKELY(self->listens))
             weir__pool_learn_dropped(self);
@@ -44,54 +65,71 @@ weir_status weir__pool_allocate_large(weir__pool *self, weir_stream stream,
                                                           alignment, out);
 }
 
-/* Where it was when it went out, else by its address. */
-static inline weir__found find_out(const weir__pool *self, weir__seat *seat,
-                                   const void *ptr, size_t bytes, size_t alignment)
+weir_status weir__pool_allocate_large(weir__pool *self, weir_stream stream,
+                                      size_t bytes, size_t alignment, void **out,
+                                      weir__cache *cache)
 {
-    const weir__recent *recent = weir__recent_of(seat, ptr);
-    if (WEIR_LIKELY(recent->ptr == ptr &&
-                    weir__heap_is_still(recent->block, ptr, ~recent->tag)))
-        return (weir__found){ recent->block, recent->id, ~recent->tag };
-    if (!is_power_of_two(alignment))
-        return (weir__found){ 0 };
-    return weir__pool_look_up_out(self, ptr, bytes, alignment);
+    if (cache->spill.count == 0 || !take_spilt(self, cache, bytes, alignment, out))
+        return allocate_fit(self, stream, bytes, alignment, out, cache);
+    weir__gate_leave(&weir__own_thread.seat->gate);
+    return WEIR_OK;
 }
 
-/* Whether a block is out as it was found, and as so much was asked for. Another thread
- * may have given it back since it was looked at. */
-static inline bool is_out_locked(const weir__found *it, const void *ptr, size_t bytes,
-                                 size_t alignment)
+/* Whether a block that comes back may wait for a request of its size, without the lock.
+ * Not where others may want it. */
+static inline bool is_kept(const weir__pool *self, const weir__cache *cache,
+                           const weir__heap_block *block)
 {
-    return (it->tag & WEIR__TAG_STATE_MASK) == WEIR__HEAP_OUT &&
-           weir__heap_is_still(it->block, ptr, it->tag) &&
-           weir__heap_asked_bytes(it->block, it->tag) == bytes &&
-           weir__heap_asked_alignment(it->tag) == alignment;
+    return cache->bytes + weir__heap_bytes(block) <= self->cache_bytes &&
+           cache->spill.count + 1 < WEIR__SPILL_MOST && cache->is_quiet;
 }
 
-bool weir__pool_deallocate_large(weir__pool *self, void *ptr, size_t bytes,
-                                 size_t alignment, weir__cache *cache)
+/* Whether a block is still out. Another thread may have given it back since it was
+ * looked at. */
+static inline bool is_out_locked(const weir__heap_block *block, const void *ptr)
+{
+    return weir__heap_state_of(block) == WEIR__HEAP_OUT &&
+           weir__heap_base(block) == (uintptr_t)ptr;
+}
+
+/* The block is free behind the mark of now. This leaves the gate. */
+static WEIR_NOINLINE bool release_and_leave(weir__pool *self, weir__cache *cache,
+                                            weir__heap_block *block, uint32_t id,
+                                            void *ptr, size_t bytes)
 {
     weir__seat *seat = weir__own_thread.seat;
-    const weir__found it = find_out(self, seat, ptr, bytes, alignment);
-    bool is_out = false;
-    if (WEIR_LIKELY(it.block != NULL)) {
-        weir__mutex_lock(&self->lock);
-        is_out = is_out_locked(&it, ptr, bytes, alignment);
-        if (WEIR_LIKELY(is_out)) {
-            uint64_t number = weir__cache_mark_locked(self, cache, 1);
-            weir__heap_set_tag(it.block, WEIR__HEAP_CACHED);
-            (void)weir__heap_release_to(&self->heap, it.id, it.block,
-                                        weir__heap_owner_at(&self->heap, cache->owner),
-                                        number);
-            self->releases++;
-        }
-        weir__mutex_unlock(&self->lock);
+    weir__mutex_lock(&self->lock);
+    const bool is_out = is_out_locked(block, ptr);
+    if (WEIR_LIKELY(is_out)) {
+        const uint64_t number = weir__cache_mark_locked(self, cache, 1);
+        weir__heap_set_tag(block, WEIR__HEAP_CACHED);
+        (void)weir__heap_release_to(&self->heap, id, block,
+                                    weir__heap_owner_at(&self->heap, cache->owner),
+                                    number);
+        self->releases++;
     }
+    weir__mutex_unlock(&self->lock);
     if (WEIR_LIKELY(is_out)) {
         cache->dry = 0;
         weir__tally_back(&seat->tally, bytes);
         weir__cache_close_sometimes(self, cache);
     }
     weir__gate_leave(&seat->gate);
-    return is_out;
+    return WEIR_LIKELY(is_out) || weir__deallocate_fully(self->mr, cache->stream, ptr,
+                                                         bytes, WEIR_ALIGNMENT);
+}
+
+bool weir__pool_put_back_large(weir__pool *self, weir__cache *cache,
+                               weir__heap_block *block, uint32_t id, void *ptr,
+                               size_t bytes)
+{
+    weir__seat *seat = weir__own_thread.seat;
+    if (!is_kept(self, cache, block))
+        return release_and_leave(self, cache, block, id, ptr, bytes);
+    weir__cache_spill(cache, block, id);
+    cache->bytes += weir__heap_bytes(block);
+    cache->dry = 0;
+    weir__tally_back(&seat->tally, bytes);
+    weir__gate_leave(&seat->gate);
+    return true;
 }

@@ -55,6 +55,17 @@ static pool_scene open_exact_scene(size_t bytes)
     return it;
 }
 
+/* The pool anew, with caches of so many bytes. */
+static void reopen_cached(pool_scene *it, size_t bytes)
+{
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.cache_bytes = bytes;
+    weir_resource_unref(it->pool);
+    weir_resource *leaf = open_leaf(it->device);
+    must_ok(weir_pool_create(leaf, &options, &it->pool));
+    weir_resource_unref(leaf);
+}
+
 static void run_on(pool_scene *it, int stream, size_t bytes, size_t depth)
 {
     void *blocks[DEPTH_MAX];
@@ -267,20 +278,61 @@ static void what_is_known_of_a_hit_is_compared(void **state)
     close_scene(&it);
 }
 
-/* What is in no stack takes one lock each way, and nothing else. */
+/* What is in no stack takes one lock each way, and nothing else, where others may want
+ * it or the cache has no room for it. */
 static void what_is_large_takes_one_lock(void **state)
 {
     (void)state;
     pool_scene it = open_quiet_scene();
-    for (int round = 0; round < QUIET_ROUNDS; round++)
+    for (int i = 0; i < WARM_ROUNDS; i++)
         run_on(&it, 0, 2 * LARGEST, 1);
+    for (int round = 0; round < 2; round++) {
+        counts before = counts_here(&it);
+        void *ptr = take(it.pool, it.streams[0], 2 * LARGEST);
+        before.locks++;
+        must_have_counted_nothing(&it, &before);
+        give(it.pool, it.streams[0], ptr, 2 * LARGEST);
+        before.locks++;
+        must_have_counted_nothing(&it, &before);
+        reopen_cached(&it, 2 * LARGEST - WEIR_ALIGNMENT);
+        for (int i = 0; i < QUIET_ROUNDS; i++)
+            run_on(&it, 0, 2 * LARGEST, 1);
+    }
+    close_scene(&it);
+}
+
+/* Else it waits for a request of its size, as long as nothing else is missed. */
+static void what_is_large_waits_for_its_size(void **state)
+{
+    (void)state;
+    const size_t large = 2 * LARGEST, larger = 3 * LARGEST;
+    pool_scene it = open_quiet_scene();
+    reopen_cached(&it, large + larger);
+    weir_stream stream = it.streams[0];
+    for (int i = 0; i < QUIET_ROUNDS; i++)
+        run_on(&it, 0, large, 2);
+    char *a = take(it.pool, stream, large), *b = take(it.pool, stream, larger);
     counts before = counts_here(&it);
-    void *ptr = take(it.pool, it.streams[0], 2 * LARGEST);
+    give(it.pool, stream, a, large);
+    give(it.pool, stream, b, larger);
+    for (int i = 0; i < 3; i++) {
+        must(take(it.pool, stream, large) == a);
+        must(take(it.pool, stream, larger) == b);
+        give(it.pool, stream, b, larger);
+        give(it.pool, stream, a, large);
+    }
+    must_have_counted_nothing(&it, &before);
+    must_be_refused(&it, a, large, WEIR_ALIGNMENT, WEIR_MISUSE_DOUBLE_FREE);
+    must_be_refused(&it, b, larger, WEIR_ALIGNMENT, WEIR_MISUSE_DOUBLE_FREE);
+    before = counts_here(&it);
+    void *c = take(it.pool, stream, large - WEIR_ALIGNMENT);
     before.locks++;
     must_have_counted_nothing(&it, &before);
-    give(it.pool, it.streams[0], ptr, 2 * LARGEST);
+    void *d = take(it.pool, stream, larger); /* what waited is free now */
     before.locks++;
     must_have_counted_nothing(&it, &before);
+    give(it.pool, stream, c, large - WEIR_ALIGNMENT);
+    give(it.pool, stream, d, larger);
     close_scene(&it);
 }
 
@@ -420,9 +472,8 @@ static void what_was_a_hit_becomes_larger(void **state)
     close_scene(&it);
 }
 
-/* And one that is too large for any stack, of another stream's memory, which is not
- * found as such blocks are otherwise: where it was a hit before it is not put into a
- * stack, but becomes free at once. */
+/* And one that is too large for any stack, of another stream's memory: where it was a
+ * hit before it is not put into a stack, but becomes free at once. */
 static void what_was_a_hit_becomes_large(void **state)
 {
     (void)state;
@@ -493,6 +544,7 @@ int main(void)
         cmocka_unit_test(a_lock_is_counted),
         cmocka_unit_test(what_is_known_of_a_hit_is_compared),
         cmocka_unit_test(what_is_large_takes_one_lock),
+        cmocka_unit_test(what_is_large_waits_for_its_size),
         cmocka_unit_test(what_was_spilt_serves_what_is_large),
         cmocka_unit_test(arguments_are_looked_at),
         cmocka_unit_test(a_child_hits_nothing),

@@ -1,5 +1,5 @@
 /* test_pool_cache.c - a thread's cache as the records that it is: random programs
- * against arrays, checks that stop, and the table of caches by stream. */
+ * against arrays, and checks that stop. */
 #include "pool_cache.h"
 #include "support_records.h"
 
@@ -49,6 +49,7 @@ typedef struct world {
     pile away[SIZES];            /* full magazines that were taken out, by size */
     uint64_t random;
     uint32_t refusals, swaps;    /* rare things that were met */
+    uint32_t unspilt;            /* from below others */
 } world;
 
 static uint32_t below(world *w, uint32_t n)
@@ -277,6 +278,28 @@ static void step_take(world *w)
     go_out(w, id);
 }
 
+/* The last of a size that was spilt. */
+static void step_unspill(world *w)
+{
+    const uint32_t grains = w->sizes[below(w, SIZES)];
+    uint32_t at = w->spilt.count;
+    while (at > 0 && w->grains[w->spilt.ids[at - 1]] != grains)
+        at--;
+    const uint32_t id = at > 0 ? w->spilt.ids[at - 1] : 0;
+    weir__heap_taken taken = weir__cache_unspill(&w->cache, &w->heap.view, grains,
+                                                 id != 0 ? out_tag(w, id) : 0);
+    must_equal(taken.id, id);
+    must(taken.block == (id != 0 ? &w->heap.all[id] : NULL));
+    if (id == 0)
+        return;
+    must_equal(taken.tag, weir__heap_tag(taken.block));
+    w->spilt.count--;
+    memmove(&w->spilt.ids[at - 1], &w->spilt.ids[at],
+            (w->spilt.count - (at - 1)) * sizeof w->spilt.ids[0]);
+    pile_add(&w->out, id);
+    w->unspilt += at <= w->spilt.count;
+}
+
 static void step_spill_all(world *w)
 {
     weir__cache_spill_all(&w->cache, &w->heap.view);
@@ -300,7 +323,7 @@ static void random_programs_are_as_arrays(void **state)
 {
     (void)state;
     static world w;
-    uint32_t refusals = 0, swaps = 0;
+    uint32_t refusals = 0, swaps = 0, unspilt = 0;
     uint64_t programs = SUPPORT_PROGRAMS("programs of a pool's cache", 400, 10000);
     for (uint64_t program = 0; program < programs; program++) {
         world_begin(&w, support_seed(program));
@@ -312,6 +335,8 @@ static void random_programs_are_as_arrays(void **state)
                 step_spill_all(&w);
             else if (below(&w, 40) == 0)
                 step_settle(&w);
+            else if (below(&w, 20) == 0)
+                step_unspill(&w);
             else if (below(&w, 40) == 0)
                 claim(&w, w.sizes[below(&w, SIZES)]);
             else if (dice < giving)
@@ -322,11 +347,12 @@ static void random_programs_are_as_arrays(void **state)
         }
         refusals += w.refusals;
         swaps += w.swaps;
+        unspilt += w.unspilt;
         records_end(&w.heap);
     }
     print_message("magazines of %u: %u did not fit, %u bins emptied for a rival\n",
                   (unsigned)WEIR__MAGAZINE, (unsigned)refusals, (unsigned)swaps);
-    must(refusals > 0 && swaps > 0);
+    must(refusals > 0 && swaps > 0 && unspilt > 0);
 }
 
 static void every_size_has_its_bin(void **state)
@@ -532,59 +558,33 @@ static void from_anothers_block_on_a_stack_is_given_up(void **state)
     }
 }
 
-/* ---- by stream ---- */
-
-#define TABLE_MOST 64
-
-/* Streams as they come: the default ones, and pointers; some of one hash. */
-static weir_stream some_stream(uint64_t *random, uint32_t mask, weir_stream rival)
-{
-    uintptr_t stream;
-    do {
-        stream = support_random_below(random, 8) == 0
-                     ? (uintptr_t)support_random_below(random, 3)
-                     : (uintptr_t)support_random_below(random, 1 << 20) * 16;
-    } while (rival != NULL && (weir__stream_hash((weir_stream)stream) & mask) !=
-                                  (weir__stream_hash(rival) & mask));
-    return (weir_stream)stream;
-}
-
-static void cache_is_found_by_its_stream(void **state)
+/* The same where one of a size is looked for among what was spilt: whoever settles the
+ * list gives it up. */
+static void from_anothers_block_on_nothing_is_taken(void **state)
 {
     (void)state;
-    static weir__cache caches[TABLE_MOST];
-    weir__seat seat = { 0 };
-    must(weir__cache_find(&seat, NULL) == NULL); /* which has no table yet */
-    uint64_t wrapped = 0;
-    for (uint64_t i = 0; i < 2000; i++) {
-        uint64_t random = support_seed(i);
-        weir__cache *table[TABLE_MOST] = { NULL };
-        seat.mask = (2u << support_random_below(&random, 6)) - 1;
-        seat.caches = table;
-        /* All but one slot, all of one hash, or of any. */
-        weir_stream rival = i % 2 == 0 ? some_stream(&random, 0, NULL) : NULL;
-        for (seat.cache_count = 0; seat.cache_count < seat.mask; seat.cache_count++) {
-            weir__cache *cache = &caches[seat.cache_count];
-            do {
-                cache->stream = some_stream(&random, seat.mask, rival);
-                seat.last = NULL; /* which this stream was not */
-            } while (weir__cache_find(&seat, cache->stream) != NULL);
-            uint32_t at = weir__stream_hash(cache->stream) & seat.mask;
-            for (; table[at] != NULL; at = (at + 1) & seat.mask)
-                wrapped += at == seat.mask;
-            table[at] = cache;
+    for (uint32_t at = 1; at <= 3; at++) { /* 1 is the lowest of three */
+        scene s;
+        scene_begin(&s);
+        weir__cache_spill_all(&s.cache, &s.heap.view);
+        s.cache.spill.count = 3;
+        s.cache.spill.head = 3;
+        for (uint32_t id = 1; id <= 3; id++) {
+            atomic_store(&s.heap.all[id].grains, id);
+            weir__link_set(&s.heap.all[id], id - 1);
         }
-        for (uint32_t j = 0; j < 2 * TABLE_MOST; j++) {
-            weir_stream stream = some_stream(&random, seat.mask, rival);
-            if (j < seat.cache_count)
-                stream = caches[j].stream;
-            weir__cache *found = NULL;
-            for (uint32_t k = 0; k < seat.cache_count; k++)
-                found = caches[k].stream == stream ? &caches[k] : found;
-            must(weir__cache_find(&seat, stream) == found);
+        is_anothers(&s, at);
+        for (uint32_t grains = 1; grains <= 3; grains++) {
+            const weir__cache before = s.cache;
+            const weir__heap_taken taken =
+                weir__cache_unspill(&s.cache, &s.heap.view, grains, WEIR__HEAP_OUT);
+            must((taken.block != NULL) == (grains > at));
+            must(taken.block == NULL || taken.id == grains);
+            must(taken.block != NULL || memcmp(&before, &s.cache, sizeof before) == 0);
         }
+        must(weir__heap_low_tag(&s.heap.all[at]) == weir__holder_tag(NO_HOLDER));
+        records_end(&s.heap);
     }
-    must(wrapped > 0);
 }
 
 int main(void)
@@ -594,7 +594,7 @@ int main(void)
         cmocka_unit_test(every_size_has_its_bin),
         cmocka_unit_test(verify_stops_at_each_damage),
         cmocka_unit_test(from_anothers_block_on_a_stack_is_given_up),
-        cmocka_unit_test(cache_is_found_by_its_stream),
+        cmocka_unit_test(from_anothers_block_on_nothing_is_taken),
     };
     return cmocka_run_group_tests_name("pool_cache", tests, NULL, NULL);
 }
