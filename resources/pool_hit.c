@@ -411,7 +411,10 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
                     is_power_of_two(alignment)))
         it = weir__pool_look_up_out(self, ptr, bytes, alignment);
     if (WEIR_LIKELY(it.block != NULL)) {
-        weir__bin *bin = weir__cache_bin(cache, weir__heap_grains(it.block));
+        /* By what was asked for, which is of the block's class: so that it is loaded
+         * while the block still is. */
+        weir__bin *bin = weir__cache_bin(
+            cache, (uint32_t)(weir__pool_whole_grains(bytes) >> WEIR__HEAP_GRAIN_BITS));
         return put_on_stack(self, seat, cache, bin, it.block, it.id, ptr, bytes);
     }
     weir__gate_leave(&seat->gate);
