@@ -97,12 +97,15 @@ void weir__cache_make_room(weir__cache *cache, const weir__heap_view *view,
                            uint32_t grains, size_t most_bytes)
 {
     const uint32_t least = (uint32_t)weir__cache_bin_index(grains);
+    const size_t enough = most_bytes - most_bytes / WEIR__ROOM_SHARE;
     weir__bin *bin = &cache->bins[cache->looked >= least ? cache->looked : least - 1];
-    for (uint32_t i = 0; i < WEIR__ROOM_LOOKS; i++) {
+    for (uint32_t looks = WEIR__ROOM_LOOKS; looks > 0; looks--) {
         if (++bin == cache->bins + WEIR__BINS)
             bin = &cache->bins[least];
         if (!has_much(bin, most_bytes) || !weir__bin_is_ready(bin, view))
             continue;
+        if (cache->bytes - cache->spill.bytes > enough)
+            looks = WEIR__ROOM_LOOKS;
         uint32_t id = bin->top_id;
         if (WEIR_UNLIKELY(weir__heap_low_tag(bin->top) != cache->holder_tag))
             weir__cache_give_up(cache, bin);

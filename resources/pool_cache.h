@@ -62,6 +62,7 @@ struct weir__pool;
 #define WEIR__DEPOT_MOST     1024u
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
+#define WEIR__ROOM_SHARE     16u     /* of a cache that is full becomes room at once */
 #define WEIR__RECENT         512u
 /* Multiplied by that, 32 addresses of one distance differ in the bits that are taken,
  * for all distances of a power of two from 256 bytes to 1 MiB times 1 to 15. */
@@ -355,7 +356,8 @@ void weir__cache_empty_bin(weir__cache *cache, const weir__heap_view *view,
 
 /* Makes room for a block of `grains` grains in a cache that is to keep `most_bytes`: of
  * some bins, of no smaller blocks, who has more than his share loses one to the spill
- * list. */
+ * list; and of more bins, as long as that helps, until there is a good deal of room: so
+ * that one lock is enough for many. */
 void weir__cache_make_room(weir__cache *cache, const weir__heap_view *view,
                            uint32_t grains, size_t most_bytes);
 

@@ -1,6 +1,7 @@
-/* test_pool_caches.c - a seat's table of caches, by stream. */
+/* test_pool_caches.c - a seat's table of caches, by stream; and room in one that is
+ * full. */
 #include "pool_cache.h"
-#include "support.h"
+#include "support_records.h"
 
 #define TABLE_MOST 64
 
@@ -55,10 +56,39 @@ static void cache_is_found_by_its_stream(void **state)
     must(wrapped > 0);
 }
 
+/* ---- room ---- */
+
+#define STACKED (2 * WEIR__MAGAZINE)
+
+/* Each bin has all that it can; a look at WEIR__ROOM_LOOKS of them is not enough. */
+static void much_room_is_made_at_once(void **state)
+{
+    (void)state;
+    weir__cache cache = { .holder_tag = weir__holder_tag(1) };
+    records heap = records_begin(STACKED * WEIR__BINS);
+    for (uint32_t id = 1; id <= STACKED * WEIR__BINS; id++) {
+        const uint32_t grains = 1u << (id - 1) / STACKED;
+        records_make(&heap, id, grains);
+        weir__bin *bin = weir__cache_claim(&cache, &heap.view, grains);
+        must(weir__bin_push(bin, &heap.all[id], id, (void *)records_base(id),
+                            cache.holder_tag));
+        cache.bytes += weir__grains_size(grains);
+    }
+    weir__cache_verify(&cache, &heap.view);
+    const size_t most = cache.bytes * 2 / 3;
+    weir__cache_make_room(&cache, &heap.view, 1, most);
+    weir__cache_verify(&cache, &heap.view);
+    must(cache.spill.count > WEIR__ROOM_LOOKS);
+    must(cache.bytes - cache.spill.bytes <= most - most / WEIR__ROOM_SHARE);
+    must(cache.bytes - cache.spill.bytes > most / 2); /* and no more than that */
+    records_end(&heap);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cache_is_found_by_its_stream),
+        cmocka_unit_test(much_room_is_made_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
