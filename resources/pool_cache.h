@@ -88,19 +88,15 @@ typedef struct weir__bin {
 } weir__bin;
 
 /* A block that was handed out here, on whatever stream, as it was then: blocks are
- * merged and cut anew, but one with the same address, tag and size is as it was. */
+ * merged and cut anew, but one with the same address, tag and size is as it was. The
+ * tag is of no block if another alignment was asked for than WEIR_ALIGNMENT. */
 typedef struct weir__recent {
     const void *ptr;
     uint32_t tag;            /* apart from `id`, as a bin's top from its address */
-    uint16_t alignment;
-    uint16_t bin;            /* of its size: how far from the first, in bytes */
+    uint32_t bin;            /* of its size: how far from the first, in bytes */
     weir__heap_block *block;
     uint32_t id;
 } weir__recent;
-_Static_assert(WEIR__HEAP_GRAIN <= UINT16_MAX &&
-               WEIR__BINS <= UINT16_MAX / sizeof(weir__bin),
-               "it has room for what a bin hands out");
-
 /* Linked records, all with one tag. */
 typedef struct weir__block_list {
     uint32_t head;
@@ -262,18 +258,16 @@ static inline weir__bin *weir__bin_at(weir__cache *cache, size_t offset)
     return (weir__bin *)((char *)cache->bins + offset);
 }
 
-/* A block is handed out at `ptr`; it is not to be a plain hit if its tag is inverted,
- * for which no block's tag is taken. */
+/* A block is handed out at `ptr`. An inverted tag is no block's. */
 static inline void weir__recent_set(weir__seat *seat, const void *ptr,
                                     weir__heap_taken taken, size_t alignment,
                                     size_t bin)
 {
     weir__recent *recent = weir__recent_of(seat, ptr);
     recent->ptr = ptr;
-    recent->tag = taken.tag;
+    recent->tag = alignment == WEIR_ALIGNMENT ? taken.tag : ~taken.tag;
     recent->id = taken.id;
-    recent->alignment = (uint16_t)alignment;
-    recent->bin = (uint16_t)bin;
+    recent->bin = (uint32_t)bin;
     recent->block = taken.block;
 }
 

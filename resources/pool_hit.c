@@ -218,8 +218,7 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
     weir__pool *self = mr->self;
     weir__seat *seat = hit_seat(self);
     if (WEIR_UNLIKELY(seat == NULL || bytes - 1 >= self->gate_bytes ||
-                      !is_power_of_two(alignment) || alignment > WEIR__HEAP_GRAIN ||
-                      out == NULL ||
+                      alignment != WEIR_ALIGNMENT || out == NULL ||
                       weir__device_is_lost(self->device) ||
                       !weir__gate_enter(&seat->gate)))
         return weir__allocate_fully(mr, stream, bytes, alignment, out);
@@ -234,7 +233,7 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
     /* Nothing smaller than the request, and no larger than it may be at the moment. */
     uint32_t spare = atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
     if (WEIR_UNLIKELY(bin->grains - 1 - below > spare || bin->count == 0 ||
-                      !take_top(self, seat, cache, bin, bytes, alignment, out)))
+                      !take_top(self, seat, cache, bin, bytes, WEIR_ALIGNMENT, out)))
         return allocate_inside(self, stream, bytes, alignment, out, cache);
     weir__gate_leave_alone(&seat->gate);
     return WEIR_OK;
@@ -433,7 +432,7 @@ bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_
     if (WEIR_UNLIKELY(cache == NULL))
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
     const weir__recent *recent = weir__recent_of(seat, ptr);
-    if (recent->ptr != ptr || recent->alignment != alignment ||
+    if (recent->ptr != ptr || alignment != WEIR_ALIGNMENT ||
         !weir__heap_is_still(recent->block, ptr, recent->tag) ||
         weir__heap_asked_bytes(recent->block, recent->tag) != bytes)
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);

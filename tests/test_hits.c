@@ -268,6 +268,18 @@ static void what_is_known_is_compared(pool_scene *it, size_t bytes)
     must_be_refused(it, a, bytes, WEIR_ALIGNMENT, WEIR_MISUSE_DOUBLE_FREE);
 }
 
+/* Also of one with less alignment than usual. */
+static void what_is_less_aligned_is_known(pool_scene *it, size_t bytes)
+{
+    const size_t less = WEIR_ALIGNMENT / 2;
+    for (int i = 0; i < 2; i++) {
+        void *a = NULL;
+        must_ok(weir_allocate(it->pool, it->streams[0], bytes, less, &a));
+        must_be_refused(it, a, bytes, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+        must(weir_deallocate(it->pool, it->streams[0], a, bytes, less));
+    }
+}
+
 /* Of blocks in a stack, and of such as are too large for any. */
 static void what_is_known_of_a_hit_is_compared(void **state)
 {
@@ -275,6 +287,8 @@ static void what_is_known_of_a_hit_is_compared(void **state)
     pool_scene it = open_quiet_scene();
     what_is_known_is_compared(&it, KIB);
     what_is_known_is_compared(&it, 2 * LARGEST);
+    what_is_less_aligned_is_known(&it, KIB);
+    what_is_less_aligned_is_known(&it, 2 * LARGEST);
     close_scene(&it);
 }
 
