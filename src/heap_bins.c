@@ -2,28 +2,22 @@
  * are near each other, and bitmaps of which bins have something.
  *
  * An owner has rows of bins for the sizes of which it has anything; the others are
- * spare. A bin is a treap of free records: a search tree by (grains, address) that is a
- * heap by priority, where the priority is a hash of the record's id. So it is as deep
- * as a random tree whatever the order of the requests, without a random number and
- * without anything to rebalance. */
+ * spare. A bin of one size is a list: of its first few, that became free last, the
+ * lowest is taken. That is nearly as good as the lowest of all, and found at once.
+ * Others are treaps of free records: a search tree by (grains, address) that is a heap
+ * by priority, where the priority is a hash of the record's id. So it is as deep as a
+ * random tree whatever the order of the requests, without a random number and without
+ * anything to rebalance. */
 #include "heap_bins.h"
 
 #include <string.h>
 
 #include "internal.h"
 
-/* A bin of one size is in the order of keys. */
-static inline bool is_exact(uint32_t grains)
-{
-    return grains <= 1u << WEIR__EXACT_BITS;
-}
-
 static inline bool comes_before(const weir__heap_free *record, uint32_t grains,
-                                uint64_t key, bool exact)
+                                uint64_t key)
 {
-    if (exact || record->more == grains)
-        return record->key < key;
-    return record->more < grains;
+    return record->more != grains ? record->more < grains : record->key < key;
 }
 
 static inline uint32_t priority_of(uint32_t id)
@@ -34,9 +28,9 @@ static inline uint32_t priority_of(uint32_t id)
 
 /* Where the search goes on: this side of the record, or behind it. */
 static inline uint32_t *step_from(weir__heap_free *record, uint32_t grains,
-                                  uint64_t key, bool exact)
+                                  uint64_t key)
 {
-    return &record->below[comes_before(record, grains, key, exact)];
+    return &record->below[comes_before(record, grains, key)];
 }
 
 static inline bool has_bin(const weir__heap_owner *owner, weir__heap_bin bin)
@@ -52,19 +46,11 @@ static uint32_t tree_from(const weir__heap *heap, uint32_t root, uint32_t grains
     uint32_t found = 0;
     for (uint32_t at = root; at != 0;) {
         const weir__heap_free *record = weir__heap_free_at(heap, at);
-        bool is_before = comes_before(record, grains, key, false);
+        bool is_before = comes_before(record, grains, key);
         found = is_before ? found : at;
         at = record->below[is_before];
     }
     return found;
-}
-
-static inline uint32_t tree_first(const weir__heap *heap, uint32_t root)
-{
-    uint32_t left;
-    while ((left = weir__heap_free_at(heap, root)->below[0]) != 0)
-        root = left;
-    return root;
 }
 
 /* ---- rows ---- */
@@ -108,19 +94,19 @@ size_t weir__heap_rows_bytes(const weir__heap *heap)
 
 /* Puts a record where its priority wants it; what stood there is split by the key into
  * what goes left and what goes right. */
-static inline void insert(const weir__heap *heap, uint32_t *link, uint32_t id,
-                          weir__heap_free *record, bool exact)
+void weir__heap_tree_insert(const weir__heap *heap, uint32_t *link, uint32_t id,
+                            weir__heap_free *record)
 {
     uint32_t grains = record->more, priority = priority_of(id), rest;
     uint64_t key = record->key;
     while ((rest = *link) != 0 && priority_of(rest) >= priority)
-        link = step_from(weir__heap_free_at(heap, rest), grains, key, exact);
+        link = step_from(weir__heap_free_at(heap, rest), grains, key);
 
     uint32_t *left = &record->below[0], *right = &record->below[1];
     *link = id;
     while (rest != 0) {
         weir__heap_free *its = weir__heap_free_at(heap, rest);
-        if (comes_before(its, grains, key, exact)) {
+        if (comes_before(its, grains, key)) {
             *left = rest;
             left = &its->below[1];
             rest = *left;
@@ -131,15 +117,6 @@ static inline void insert(const weir__heap *heap, uint32_t *link, uint32_t id,
         }
     }
     *left = *right = 0;
-}
-
-void weir__heap_tree_insert(const weir__heap *heap, uint32_t *root, uint32_t id,
-                            weir__heap_free *record)
-{
-    if (WEIR_LIKELY(is_exact(record->more)))
-        insert(heap, root, id, record, true);
-    else
-        insert(heap, root, id, record, false);
 }
 
 /* Two subtrees, all of the first before all of the second, become one. */
@@ -170,25 +147,13 @@ static inline void unhook(const weir__heap *heap, uint32_t *link,
         *link = record->below[0] | record->below[1];
 }
 
-/* The link to a record. */
-static inline uint32_t *link_to(const weir__heap *heap, uint32_t *link, uint32_t id,
-                                const weir__heap_free *record, bool exact)
-{
-    uint32_t grains = record->more;
-    uint64_t key = record->key;
-    for (uint32_t at; (at = *link) != id;) {
-        WEIR_CHECK(at != 0, "a free block is in its bin");
-        link = step_from(weir__heap_free_at(heap, at), grains, key, exact);
-    }
-    return link;
-}
-
-void weir__heap_tree_remove(const weir__heap *heap, uint32_t *root, uint32_t id,
+void weir__heap_tree_remove(const weir__heap *heap, uint32_t *link, uint32_t id,
                             weir__heap_free *record)
 {
-    uint32_t *link = WEIR_LIKELY(is_exact(record->more))
-                         ? link_to(heap, root, id, record, true)
-                         : link_to(heap, root, id, record, false);
+    for (uint32_t at; (at = *link) != id;) {
+        WEIR_CHECK(at != 0, "a free block is in its bin");
+        link = step_from(weir__heap_free_at(heap, at), record->more, record->key);
+    }
     unhook(heap, link, record);
 }
 
@@ -212,19 +177,6 @@ static inline bool next_bin(const weir__heap_owner *owner, weir__heap_bin *bin)
 static inline uint32_t *root_of(const weir__heap_owner *owner, weir__heap_bin bin)
 {
     return &owner->rows[bin.row]->roots[bin.bit];
-}
-
-/* The owner's first record of so many grains or more, and not before a key. */
-static inline uint32_t first_from(const weir__heap *heap, const weir__heap_owner *owner,
-                           uint32_t grains, uint64_t key)
-{
-    weir__heap_bin bin = weir__heap_bin_of(grains);
-    uint32_t id = 0;
-    if (has_bin(owner, bin))
-        id = tree_from(heap, *root_of(owner, bin), grains, key);
-    if (id == 0 && next_bin(owner, &bin))
-        id = tree_first(heap, *root_of(owner, bin));
-    return id;
 }
 
 /* The link to the first record of a tree that has so many grains or more; or null. */
@@ -279,48 +231,105 @@ static bool fits(const weir__heap_free *record, size_t bytes, size_t alignment)
     return room >= bytes && room - bytes >= gap;
 }
 
+/* The same of a list, all of which has so many grains; the lowest of the first that
+ * have room. */
+static uint32_t list_best(const weir__heap *heap, uint32_t at, size_t bytes,
+                          size_t alignment)
+{
+    const weir__heap_free *best = NULL;
+    for (uint32_t left = WEIR__BIN_LOOKS; at != 0 && left > 0;) {
+        const weir__heap_free *record = weir__heap_free_at(heap, at);
+        at = record->below[1];
+        if (!fits(record, bytes, alignment))
+            continue;
+        if (best == NULL || record->key < best->key)
+            best = record;
+        left--;
+    }
+    return best != NULL ? best->block : 0;
+}
+
+static uint32_t tree_best(const weir__heap *heap, uint32_t root, uint64_t key,
+                          size_t bytes, size_t alignment)
+{
+    uint32_t grains = (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS), id;
+    while ((id = tree_from(heap, root, grains, key)) != 0) {
+        const weir__heap_free *record = weir__heap_free_at(heap, id);
+        if (fits(record, bytes, alignment))
+            return record->block;
+        grains = record->more;
+        key = record->key + 1;
+    }
+    return 0;
+}
+
 uint32_t weir__heap_best(const weir__heap *heap, const weir__heap_owner *owner,
                          size_t bytes, size_t alignment)
 {
     if (bytes > WEIR__CHUNK_MOST)
         return 0;
-    uint32_t grains = (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS);
-    uint32_t id = first_from(heap, owner, grains, weir__heap_key_from(owner));
-    while (id != 0) {
-        const weir__heap_free *record = weir__heap_free_at(heap, id);
-        if (alignment <= WEIR__HEAP_GRAIN || fits(record, bytes, alignment))
-            return record->block;
-        id = first_from(heap, owner, record->more, record->key + 1);
+    weir__heap_bin bin = weir__heap_bin_of((uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS));
+    uint32_t block = 0;
+    for (bool has = has_bin(owner, bin) || next_bin(owner, &bin); has && block == 0;
+         has = next_bin(owner, &bin)) {
+        uint32_t root = *root_of(owner, bin);
+        block = bin.row < WEIR__EXACT_ROWS
+                    ? list_best(heap, root, bytes, alignment)
+                    : tree_best(heap, root, weir__heap_key_from(owner), bytes,
+                                alignment);
     }
-    return 0;
+    return block;
 }
 
 /* ---- verify ---- */
 
-/* What is in a bin: in order, of the right size, no deeper than chance makes it. */
-static void bin_verify(const weir__heap *heap, const weir__heap_owner *owner,
-                       weir__heap_bin bin, size_t *blocks, size_t *bytes)
+/* A record that is in a bin. */
+static void record_verify(const weir__heap *heap, const weir__heap_owner *owner,
+                          weir__heap_bin bin, uint32_t id)
 {
-    uint32_t root = owner->rows[bin.row]->roots[bin.bit], grains = 0;
+    const weir__heap_free *record = weir__heap_free_at(heap, id);
+    const weir__heap_block *block = weir__heap_block_of(heap, record->block);
+    weir__heap_bin right = weir__heap_bin_of(record->more);
+    WEIR_CHECK(weir__heap_low_tag(block) == weir__heap_free_tag(owner->slot) &&
+                   weir__heap_link(block) == id &&
+                   weir__heap_grains(block) == record->more &&
+                   record->key == weir__heap_key_of(owner, block),
+               "only what is free is in the bins, under its owner and size");
+    WEIR_CHECK(right.row == bin.row && right.bit == bin.bit,
+               "a block is in the bin of its size");
+    WEIR_CHECK(record->number <= owner->latest, "an owner knows its latest mark");
+}
+
+static void list_verify(const weir__heap *heap, const weir__heap_owner *owner,
+                        weir__heap_bin bin, size_t *blocks, size_t *bytes)
+{
+    uint32_t before = 0;
+    for (uint32_t id = *root_of(owner, bin); id != 0;) {
+        const weir__heap_free *record = weir__heap_free_at(heap, id);
+        record_verify(heap, owner, bin, id);
+        WEIR_CHECK(record->below[0] == before, "a bin of one size is a list");
+        ++*blocks;
+        *bytes += (size_t)record->more << WEIR__HEAP_GRAIN_BITS;
+        before = id;
+        id = record->below[1];
+    }
+}
+
+/* In order, and no deeper than chance makes it. */
+static void tree_verify(const weir__heap *heap, const weir__heap_owner *owner,
+                        weir__heap_bin bin, size_t *blocks, size_t *bytes)
+{
+    uint32_t root = *root_of(owner, bin), grains = 0;
     uint64_t key = 0;
     for (uint32_t id; (id = tree_from(heap, root, grains, key)) != 0;) {
         const weir__heap_free *record = weir__heap_free_at(heap, id);
-        const weir__heap_block *block = weir__heap_block_of(heap, record->block);
-        weir__heap_bin right = weir__heap_bin_of(record->more);
-        grains = record->more;
-        WEIR_CHECK(weir__heap_low_tag(block) == weir__heap_free_tag(owner->slot) &&
-                       weir__heap_link(block) == id &&
-                       weir__heap_grains(block) == grains &&
-                       record->key == weir__heap_key_of(owner, block),
-                   "only what is free is in the bins, under its owner and size");
-        WEIR_CHECK(right.row == bin.row && right.bit == bin.bit,
-                   "a block is in the bin of its size");
+        record_verify(heap, owner, bin, id);
         for (size_t i = 0; i < 2; i++) {
             uint32_t at = record->below[i] ? record->below[i] : id;
             WEIR_CHECK(priority_of(at) <= priority_of(id),
                        "a bin is a heap by priority");
         }
-        WEIR_CHECK(record->number <= owner->latest, "an owner knows its latest mark");
+        grains = record->more;
         key = record->key + 1;
         ++*blocks;
         *bytes += (size_t)grains << WEIR__HEAP_GRAIN_BITS;
@@ -343,9 +352,11 @@ static void owner_verify(const weir__heap *heap, const weir__heap_owner *owner,
         for (uint32_t bit = 0; bit < 64; bit++) {
             WEIR_CHECK((row->bits >> bit & 1) == (row->roots[bit] != 0),
                        "a row knows which of its bins have something");
-            if (row->roots[bit] != 0)
-                bin_verify(heap, owner, (weir__heap_bin){ number, bit }, &blocks,
-                           &bytes);
+            weir__heap_bin bin = { number, bit };
+            if (number < WEIR__EXACT_ROWS)
+                list_verify(heap, owner, bin, &blocks, &bytes);
+            else
+                tree_verify(heap, owner, bin, &blocks, &bytes);
         }
     }
     WEIR_CHECK(blocks == owner->free_blocks && bytes == owner->free_bytes,

@@ -1,10 +1,17 @@
-/* heap_bins.h - the short ways into and out of the bins: for a bin that has one block,
- * or none, or of which the first is wanted. All else that goes through a tree is in
- * heap_bins.c. */
+/* heap_bins.h - into the bins and out of them: all of it for bins of one size, and the
+ * short ways for others, for a bin that has one block, or none, or of which the first
+ * is wanted. All else that goes through a tree is in heap_bins.c. */
 #ifndef WEIR_HEAP_BINS_H
 #define WEIR_HEAP_BINS_H
 
 #include "heap_internal.h"
+
+/* So many blocks of one size are looked at for the lowest. */
+#ifdef WEIR_TESTING /* small, so that what is rare happens */
+#define WEIR__BIN_LOOKS 3u
+#else
+#define WEIR__BIN_LOOKS 16u
+#endif
 
 /* ---- heap_bins.c ---- */
 
@@ -94,14 +101,35 @@ static inline void weir__heap_bins_insert(weir__heap *heap, weir__heap_owner *ow
     weir__heap_bin bin = weir__heap_bin_of(grains);
     weir__heap_row *row = weir__heap_row_of(heap, owner, bin.row);
     uint32_t *root = &row->roots[bin.bit];
+    const uint32_t first = *root;
     record->more = grains;
-    if (*root != 0) {
+    if (WEIR_UNLIKELY(!weir__heap_is_exact(grains) && first != 0)) {
         weir__heap_tree_insert(heap, root, id, record);
         return;
     }
-    record->below[0] = record->below[1] = 0;
+    record->below[0] = 0;
+    record->below[1] = first;
+    if (first != 0)
+        weir__heap_free_at(heap, first)->below[0] = id;
     *root = id;
     row->bits |= UINT64_C(1) << bin.bit;
+}
+
+/* Takes a record out of the list of a bin of one size. */
+static inline void weir__heap_list_remove(weir__heap *heap, weir__heap_owner *owner,
+                                          weir__heap_row *row, weir__heap_bin bin,
+                                          const weir__heap_free *record)
+{
+    const uint32_t before = record->below[0], after = record->below[1];
+    if (after != 0)
+        weir__heap_free_at(heap, after)->below[0] = before;
+    if (before != 0) {
+        weir__heap_free_at(heap, before)->below[1] = after;
+        return;
+    }
+    row->roots[bin.bit] = after;
+    if (after == 0)
+        weir__heap_bin_is_empty(heap, owner, row, bin);
 }
 
 /* A FREE block's record. It stays as it is. */
@@ -111,15 +139,32 @@ static inline void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *ow
     weir__heap_bin bin = weir__heap_bin_of(record->more);
     weir__heap_row *row = owner->rows[bin.row];
     uint32_t *root = &row->roots[bin.bit];
-    if (*root != id || (record->below[0] | record->below[1]) != 0) {
+    if (WEIR_LIKELY(weir__heap_is_exact(record->more) ||
+                    (*root == id && (record->below[0] | record->below[1]) == 0)))
+        weir__heap_list_remove(heap, owner, row, bin, record);
+    else
         weir__heap_tree_remove(heap, root, id, record);
-        return;
-    }
-    *root = 0;
-    weir__heap_bin_is_empty(heap, owner, row, bin);
 }
 
-/* Takes out the first record of a bin that has any. */
+/* The lowest of the first in a list, which has one at least. */
+static inline uint32_t weir__heap_list_lowest(const weir__heap *heap, uint32_t id,
+                                              weir__heap_free **out)
+{
+    weir__heap_free *record = weir__heap_free_at(heap, id);
+    uint32_t at = record->below[1];
+    for (uint32_t left = WEIR__BIN_LOOKS; at != 0 && --left > 0;) {
+        weir__heap_free *its = weir__heap_free_at(heap, at);
+        if (its->key < record->key) {
+            id = at;
+            record = its;
+        }
+        at = its->below[1];
+    }
+    *out = record;
+    return id;
+}
+
+/* Takes out the best record of a bin that has any, where alignment does not matter. */
 static inline uint32_t weir__heap_bins_take_first(weir__heap *heap,
                                                   weir__heap_owner *owner,
                                                   weir__heap_row *row,
@@ -127,6 +172,11 @@ static inline uint32_t weir__heap_bins_take_first(weir__heap *heap,
                                                   weir__heap_free **out)
 {
     uint32_t *root = &row->roots[bin.bit], *link = root;
+    if (WEIR_LIKELY(bin.row < WEIR__EXACT_ROWS)) {
+        uint32_t id = weir__heap_list_lowest(heap, *root, out);
+        weir__heap_list_remove(heap, owner, row, bin, *out);
+        return id;
+    }
     weir__heap_free *record = weir__heap_free_at(heap, *link);
     while (record->below[0] != 0) {
         link = &record->below[0];

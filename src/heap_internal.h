@@ -293,9 +293,15 @@ typedef struct weir__heap_bin {
     uint32_t row, bit;
 } weir__heap_bin;
 
+/* Whether that has blocks of no other size. */
+static inline bool weir__heap_is_exact(uint32_t grains)
+{
+    return grains <= 1u << WEIR__EXACT_BITS;
+}
+
 static inline weir__heap_bin weir__heap_bin_of(uint32_t grains)
 {
-    if (grains <= 1u << WEIR__EXACT_BITS)
+    if (weir__heap_is_exact(grains))
         return (weir__heap_bin){ (grains - 1) >> 6, (grains - 1) & 63u };
     uint32_t log2 = 31u - (uint32_t)__builtin_clz(grains);
     return (weir__heap_bin){ WEIR__EXACT_ROWS + log2 - WEIR__EXACT_BITS,

@@ -288,9 +288,8 @@ static size_t spare_segments(const weir__heap *heap)
     return bytes;
 }
 
-/* A bin is no deeper than a random tree also when addresses and sizes only grow, and a
- * live block costs about what its record does. */
-static void heap_is_quick_and_small_in_any_order(void **state)
+/* A live block costs about what its record does. */
+static void heap_is_small(void **state)
 {
     (void)state;
     size_t blocks = (size_t)support_bound("test_heap.blocks", 20000, 200000);
@@ -311,23 +310,6 @@ static void heap_is_quick_and_small_in_any_order(void **state)
     size_t slab_bytes = heap.slab_count * (sizeof(void *) + 64);
     size_t besides = slab_bytes + spare_segments(&heap);
     must(weir__heap_host_bytes(&heap) - empty < 2 * blocks * 38 + besides);
-    for (size_t i = 0; i < 2 * blocks; i += 2) {
-        must(weir__heap_promise(&heap));
-        weir__heap_forget_promise(&heap);
-        uint32_t b = weir__heap_find(&heap, (void *)(BASE + i * GRAIN));
-        come_back(&heap, b);
-        weir__heap_release(&heap, b, WEIR__MARK_DONE);
-    }
-    size_t deepest = 0;
-    for (size_t i = 0; i < 2 * blocks; i += 2) {
-        size_t depth = 0;
-        const weir__heap_free *at = weir__heap_free_at(&heap, done->rows[0]->roots[0]);
-        uint64_t base = BASE / GRAIN + i; /* the key of what is done, whose slot is 0 */
-        for (; at->key != base; depth++)
-            at = weir__heap_free_at(&heap, at->below[at->key < base]);
-        deepest = depth > deepest ? depth : deepest;
-    }
-    must(deepest < 64);
     weir__heap_verify(&heap);
     weir__heap_close(&heap);
 }
@@ -395,7 +377,7 @@ int main(void)
         cmocka_unit_test(heap_keeps_the_free_records_of_owners_apart),
         cmocka_unit_test(heap_says_when_it_knows_no_more_clocks),
         cmocka_unit_test(heap_takes_back_without_records),
-        cmocka_unit_test(heap_is_quick_and_small_in_any_order),
+        cmocka_unit_test(heap_is_small),
         cmocka_unit_test(heap_forgets_clocks),
         cmocka_unit_test(heap_refuses_what_it_cannot_map),
     };
