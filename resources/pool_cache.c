@@ -50,15 +50,13 @@ weir__heap_taken weir__cache_unspill(weir__cache *cache,
 {
     weir__block_list *list = &cache->spill;
     weir__heap_block *above = NULL;
-    uint32_t id = list->head, tag;
+    uint32_t id = list->head;
     for (uint32_t left = list->count; left > 0; left--) {
         weir__heap_block *block = weir__heap_at(view, id);
-        const uint32_t below = weir__link_of(block);
-        const bool is_it = weir__heap_grains(block) == grains;
-        if (WEIR_UNLIKELY(!weir__heap_turn_tag(
-                block, cache->holder_tag, is_it ? low : cache->holder_tag, &tag)))
+        if (WEIR_UNLIKELY(weir__heap_low_tag(block) != cache->holder_tag))
             break; /* who settles the list gives up what is left of it */
-        if (is_it) {
+        const uint32_t below = weir__link_of(block);
+        if (weir__heap_grains(block) == grains) {
             if (above == NULL)
                 list->head = below;
             else
@@ -66,7 +64,7 @@ weir__heap_taken weir__cache_unspill(weir__cache *cache,
             list->count--;
             list->bytes -= weir__grains_size(grains);
             cache->bytes -= weir__grains_size(grains);
-            return (weir__heap_taken){ block, id, tag };
+            return (weir__heap_taken){ block, id, weir__heap_set_tag(block, low) };
         }
         above = block;
         id = below;

@@ -62,7 +62,7 @@ struct weir__pool;
 #define WEIR__DEPOT_MOST     1024u
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
-#define WEIR__ROOM_SHARE     8u      /* of a cache that is full becomes room at once */
+#define WEIR__ROOM_SHARE     24u     /* of a cache that is full becomes room at once */
 #define WEIR__RECENT         1024u
 /* Multiplied by that, 32 addresses of one distance differ in the bits that are taken,
  * for all distances of a power of two from 256 bytes to 1 MiB times 1 to 15. */
@@ -97,6 +97,7 @@ typedef struct weir__recent {
     weir__heap_block *block;
     uint32_t id;
 } weir__recent;
+
 /* Linked records, all with one tag. */
 typedef struct weir__block_list {
     uint32_t head;

@@ -4,7 +4,8 @@
  *     hit     a block of that size on its stack: no lock, no read-modify-write, no line
  *             that another thread writes, no call
  *     refill  under the pool's lock, from the depot or the heap: see pool_refill.c
- * What is too large for any stack takes that lock each way: see pool_large.c.
+ * What is too large for any stack takes that lock, unless it has the size of one that
+ * was freed right before: see pool_large.c.
  * What none of these serves leaves the gate and goes the whole way, in pool.c; what
  * waits for another stream or asks for host memory is an errand for outside of the
  * gate: a magazine of another stream's, a cache, a seat for a thread that only gives
@@ -287,21 +288,21 @@ static void relieve(weir__pool *self, weir__cache *cache)
     weir__cache_close_sometimes(self, cache);
 }
 
-/* Whether there is room after that for a block that counts already. Where the pool is
- * short all goes, to coalesce, once that is kept; but large ones drive nothing out. */
+/* Whether there is room after that for a block that counts already. What is spilt goes
+ * anyway; but as long as it is there, bins that have more than their share make room as
+ * well. Where the pool is short all goes, to coalesce, once the bins are full and that
+ * is kept; but large ones drive nothing out. */
 static bool make_room(const weir__pool *self, weir__cache *cache, uint32_t grains)
 {
-    bool is_short =
+    const bool is_short =
         atomic_load_explicit(&self->spare_grains, memory_order_relaxed) == 0;
-    if (is_short && grains <= WEIR__LARGE_GRAINS) {
-        cache->passed = WEIR__PASSED_MOST;
-        return true;
-    }
     if (!is_short)
         weir__cache_make_room(cache, &self->heap.view, grains, self->cache_bytes);
-    bool is_kept = cache->bytes - cache->spill.bytes <= self->cache_bytes;
-    cache->passed += !is_kept && grains <= WEIR__LARGE_GRAINS;
-    return is_kept;
+    const bool is_kept = cache->bytes - cache->spill.bytes <= self->cache_bytes;
+    if (is_kept || grains > WEIR__LARGE_GRAINS)
+        return is_kept;
+    cache->passed = is_short ? WEIR__PASSED_MOST : cache->passed + 1;
+    return is_short;
 }
 
 static inline void put_back(weir__pool *self, weir__cache *cache,
@@ -346,10 +347,10 @@ static WEIR_NOINLINE bool put_back_and_leave(weir__pool *self, weir__cache *cach
 /* All that is not simply put on its stack; this leaves the gate. */
 static inline bool put_back_any(weir__pool *self, weir__cache *cache,
                                 weir__heap_block *block, uint32_t id, void *ptr,
-                                size_t bytes)
+                                size_t bytes, size_t alignment)
 {
     return weir__pool_is_large(bytes)
-               ? weir__pool_put_back_large(self, cache, block, id, ptr, bytes)
+               ? weir__pool_put_back_large(cache, block, id, ptr, bytes, alignment)
                : put_back_and_leave(self, cache, block, id, ptr, bytes);
 }
 
@@ -367,7 +368,8 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
         } else {
             weir__found it = weir__pool_look_up_out(self, ptr, bytes, alignment);
             if (it.block != NULL)
-                return put_back_any(self, cache, it.block, it.id, ptr, bytes);
+                return put_back_any(self, cache, it.block, it.id, ptr, bytes,
+                                    alignment);
             weir__gate_leave(&seat->gate);
         }
     }
@@ -378,19 +380,19 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
  * which it leaves; else all is done that there is to do. */
 static inline bool put_on_stack(weir__pool *self, weir__seat *seat, weir__cache *cache,
                                 weir__bin *bin, weir__heap_block *block, uint32_t id,
-                                void *ptr, size_t bytes)
+                                void *ptr, size_t bytes, size_t alignment)
 {
     const uint32_t grains = weir__heap_grains(block);
     const size_t held = cache->bytes + weir__grains_size(grains);
     if (WEIR_UNLIKELY(held > self->cache_bytes))
-        return put_back_any(self, cache, block, id, ptr, bytes);
+        return put_back_any(self, cache, block, id, ptr, bytes, alignment);
     if (WEIR_LIKELY(bin->grains == grains && bin->count != WEIR__MAGAZINE))
         (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
     else if (bin->grains != grains && cache->spill.count + 1 < WEIR__SPILL_MOST &&
              !weir__pool_is_large(bytes))
         weir__cache_spill(cache, block, id);
     else
-        return put_back_any(self, cache, block, id, ptr, bytes);
+        return put_back_any(self, cache, block, id, ptr, bytes, alignment);
     cache->dry = 0;
     cache->bytes = held;
     weir__tally_back(&seat->tally, bytes);
@@ -412,9 +414,9 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
     if (WEIR_LIKELY(it.block != NULL)) {
         /* By what was asked for, which is of the block's class: so that it is loaded
          * while the block still is. */
-        weir__bin *bin = weir__cache_bin(
-            cache, (uint32_t)(weir__pool_whole_grains(bytes) >> WEIR__HEAP_GRAIN_BITS));
-        return put_on_stack(self, seat, cache, bin, it.block, it.id, ptr, bytes);
+        weir__bin *bin = weir__cache_bin(cache, grains_of(bytes));
+        return put_on_stack(self, seat, cache, bin, it.block, it.id, ptr, bytes,
+                            alignment);
     }
     weir__gate_leave(&seat->gate);
     return weir__deallocate_fully(mr, stream, ptr, bytes, alignment);
@@ -437,5 +439,6 @@ bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_
         weir__heap_asked_bytes(recent->block, recent->tag) != bytes)
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
     weir__bin *bin = weir__bin_at(cache, recent->bin);
-    return put_on_stack(self, seat, cache, bin, recent->block, recent->id, ptr, bytes);
+    return put_on_stack(self, seat, cache, bin, recent->block, recent->id, ptr, bytes,
+                        WEIR_ALIGNMENT);
 }

@@ -92,12 +92,13 @@ void *weir__pool_refill(weir__pool *pool, weir__seat *seat, weir__cache *cache,
                         uint32_t grains, size_t bytes, size_t alignment, bool *loads,
                         weir__errand *after);
 
-/* What was spilt becomes free. */
+/* What was spilt becomes free; and whether others may want memory is looked at. */
 void weir__cache_settle_some_locked(weir__pool *pool, weir__cache *cache)
     WEIR_REQUIRES(pool->lock);
 static inline void weir__cache_settle_spilt_locked(weir__pool *pool, weir__cache *cache)
     WEIR_REQUIRES(pool->lock)
 {
+    cache->is_quiet = weir__pool_is_quiet_locked(pool);
     if ((cache->spill.count | cache->lost.lists) != 0)
         weir__cache_settle_some_locked(pool, cache);
 }
@@ -170,9 +171,8 @@ weir_status weir__pool_allocate_large(weir__pool *pool, weir_stream stream,
                                       size_t bytes, size_t alignment, void **out,
                                       weir__cache *cache);
 /* What was seen to be out. */
-bool weir__pool_put_back_large(weir__pool *pool, weir__cache *cache,
-                               weir__heap_block *block, uint32_t id, void *ptr,
-                               size_t bytes);
+bool weir__pool_put_back_large(weir__cache *cache, weir__heap_block *block, uint32_t id,
+                               void *ptr, size_t bytes, size_t alignment);
 
 /* ---- pool_hit.c ---- */
 

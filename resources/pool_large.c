@@ -71,6 +71,8 @@ weir_status weir__pool_allocate_large(weir__pool *self, weir_stream stream,
 {
     if (cache->spill.count == 0 || !take_spilt(self, cache, bytes, alignment, out))
         return allocate_fit(self, stream, bytes, alignment, out, cache);
+    if (WEIR_UNLIKELY(self->listens))
+        weir__pool_learn_dropped(self);
     weir__gate_leave(&weir__own_thread.seat->gate);
     return WEIR_OK;
 }
@@ -84,22 +86,29 @@ static inline bool is_kept(const weir__pool *self, const weir__cache *cache,
            cache->spill.count + 1 < WEIR__SPILL_MOST && cache->is_quiet;
 }
 
-/* Whether a block is still out. Another thread may have given it back since it was
- * looked at. */
-static inline bool is_out_locked(const weir__heap_block *block, const void *ptr)
+/* Whether a block is still out, as so much was asked for. Another thread may have given
+ * it back since it was looked at. */
+static inline bool is_out_locked(const weir__heap_block *block, const void *ptr,
+                                 size_t bytes, size_t alignment)
 {
-    return weir__heap_state_of(block) == WEIR__HEAP_OUT &&
-           weir__heap_base(block) == (uintptr_t)ptr;
+    const uint32_t tag = weir__heap_tag(block);
+    return (tag & WEIR__TAG_STATE_MASK) == WEIR__HEAP_OUT &&
+           weir__heap_base(block) == (uintptr_t)ptr &&
+           weir__heap_asked_bytes(block, tag) == bytes &&
+           weir__heap_asked_alignment(tag) == alignment;
 }
 
-/* The block is free behind the mark of now. This leaves the gate. */
-static WEIR_NOINLINE bool release_and_leave(weir__pool *self, weir__cache *cache,
-                                            weir__heap_block *block, uint32_t id,
-                                            void *ptr, size_t bytes)
+/* The block is free behind the mark of now; or, if it is out no more, whoever frees it
+ * is told. This leaves the gate, behind which the cache may be gone. */
+static WEIR_NOINLINE bool release_and_leave(weir__cache *cache, weir__heap_block *block,
+                                            uint32_t id, void *ptr, size_t bytes,
+                                            size_t alignment)
 {
     weir__seat *seat = weir__own_thread.seat;
+    weir__pool *self = seat->pool;
+    const weir_stream stream = cache->stream;
     weir__mutex_lock(&self->lock);
-    const bool is_out = is_out_locked(block, ptr);
+    const bool is_out = is_out_locked(block, ptr, bytes, alignment);
     if (WEIR_LIKELY(is_out)) {
         const uint64_t number = weir__cache_mark_locked(self, cache, 1);
         weir__heap_set_tag(block, WEIR__HEAP_CACHED);
@@ -115,17 +124,16 @@ static WEIR_NOINLINE bool release_and_leave(weir__pool *self, weir__cache *cache
         weir__cache_close_sometimes(self, cache);
     }
     weir__gate_leave(&seat->gate);
-    return WEIR_LIKELY(is_out) || weir__deallocate_fully(self->mr, cache->stream, ptr,
-                                                         bytes, WEIR_ALIGNMENT);
+    return WEIR_LIKELY(is_out) ||
+           weir__deallocate_fully(self->mr, stream, ptr, bytes, alignment);
 }
 
-bool weir__pool_put_back_large(weir__pool *self, weir__cache *cache,
-                               weir__heap_block *block, uint32_t id, void *ptr,
-                               size_t bytes)
+bool weir__pool_put_back_large(weir__cache *cache, weir__heap_block *block, uint32_t id,
+                               void *ptr, size_t bytes, size_t alignment)
 {
     weir__seat *seat = weir__own_thread.seat;
-    if (!is_kept(self, cache, block))
-        return release_and_leave(self, cache, block, id, ptr, bytes);
+    if (!is_kept(seat->pool, cache, block))
+        return release_and_leave(cache, block, id, ptr, bytes, alignment);
     weir__cache_spill(cache, block, id);
     cache->bytes += weir__heap_bytes(block);
     cache->dry = 0;

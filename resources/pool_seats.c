@@ -137,11 +137,10 @@ static void open_gates(weir__pool *self) WEIR_REQUIRES(self->seats_lock)
 void weir__pool_settle_to_locked(weir__pool *self, weir__block_list *list,
                                  weir__heap_owner *owner, uint64_t number)
 {
-    weir__heap *heap = &self->heap;
     WEIR_ASSERT(list->count == 0 || list->holder_tag != 0, "a list says whose it is");
     uint32_t id = list->head, i = 0;
     for (; i < list->count; i++) {
-        weir__heap_block *block = weir__heap_block_of(heap, id);
+        weir__heap_block *block = weir__heap_block_of(&self->heap, id);
         if (WEIR_UNLIKELY(weir__heap_low_tag(block) != list->holder_tag)) {
             weir__lost lost = { 0 };
             weir__lost_add(&lost, block, weir__heap_grains(block), list->count - i);
@@ -149,7 +148,7 @@ void weir__pool_settle_to_locked(weir__pool *self, weir__block_list *list,
             break;
         }
         uint32_t next = weir__link_of(block);
-        (void)weir__heap_release_to(heap, id, block, owner, number);
+        (void)weir__heap_release_to(&self->heap, id, block, owner, number);
         id = next;
     }
     self->releases += i;
@@ -178,6 +177,7 @@ bool weir__cache_empty(weir__pool *self, weir__cache *cache)
     cache->unclosed = 0;
     cache->bytes = 0;
     weir__mutex_lock(&self->lock);
+    cache->is_quiet = weir__pool_is_quiet_locked(self);
     weir__pool_note_lost_locked(self, &cache->lost);
     weir__pool_settle_locked(self, &cache->spill, mark);
     weir__mutex_unlock(&self->lock);

@@ -273,7 +273,7 @@ uint32_t weir__heap_after(const weir__heap *heap, uint32_t block);
 
 /* The best fit among the free blocks of an owner: the smallest with room for `bytes`
  * (a multiple of the grain) at a multiple of `alignment`; of equal ones the lowest, but
- * up to 1 MiB only of the few that became free last. 0: there is none. */
+ * up to 1 MiB only of the few with room that became free last. 0: there is none. */
 uint32_t weir__heap_best(const weir__heap *heap, const weir__heap_owner *owner,
                          size_t bytes, size_t alignment);
 

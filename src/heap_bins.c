@@ -231,8 +231,7 @@ static bool fits(const weir__heap_free *record, size_t bytes, size_t alignment)
     return room >= bytes && room - bytes >= gap;
 }
 
-/* The same of a list, all of which has so many grains; the lowest of the first that
- * have room. */
+/* The best fit in a bin of one size: the lowest of the first that have room. */
 static uint32_t list_best(const weir__heap *heap, uint32_t at, size_t bytes,
                           size_t alignment)
 {
@@ -249,6 +248,7 @@ static uint32_t list_best(const weir__heap *heap, uint32_t at, size_t bytes,
     return best != NULL ? best->block : 0;
 }
 
+/* The same in one of several, none of which has a key before that. */
 static uint32_t tree_best(const weir__heap *heap, uint32_t root, uint64_t key,
                           size_t bytes, size_t alignment)
 {

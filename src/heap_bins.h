@@ -139,11 +139,13 @@ static inline void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *ow
     weir__heap_bin bin = weir__heap_bin_of(record->more);
     weir__heap_row *row = owner->rows[bin.row];
     uint32_t *root = &row->roots[bin.bit];
-    if (WEIR_LIKELY(weir__heap_is_exact(record->more) ||
-                    (*root == id && (record->below[0] | record->below[1]) == 0)))
-        weir__heap_list_remove(heap, owner, row, bin, record);
-    else
+    if (WEIR_UNLIKELY(!weir__heap_is_exact(record->more) &&
+                      (*root != id || (record->below[0] | record->below[1]) != 0))) {
         weir__heap_tree_remove(heap, root, id, record);
+        return;
+    }
+    WEIR_CHECK(record->below[0] != 0 || *root == id, "a free block is in its bin");
+    weir__heap_list_remove(heap, owner, row, bin, record);
 }
 
 /* The lowest of the first in a list, which has one at least. */

@@ -6,105 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "internal.h"
-#include "support.h"
-#include "support_pool.h"
-#include "sync.h"
+#include "support_hits.h"
 
-#define PAIRS       10000
-#define WARM_ROUNDS 16
-#define QUIET_ROUNDS 80     /* so that nobody else is likely to want anything */
-#define THREADS     2
-#define DEPTH_MAX   3       /* what the test build's small stacks have room for */
-#define LARGEST     (2 * KIB) /* and they have no larger blocks */
-
-static pool_scene open_scene_of(weir_emulated_scheduler scheduler)
-{
-    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
-    emulated.memory_bytes = (size_t)1 << 30;
-    emulated.scheduler = scheduler;
-    emulated.no_ledger = true;
-    weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
-    options.emulated = &emulated;
-    pool_scene it = { .device = open_with("emulated:0", &options) };
-    for (int i = 0; i < STREAMS; i++)
-        it.streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
-    weir_resource *leaf = open_leaf(it.device);
-    must_ok(weir_pool_create(leaf, NULL, &it.pool));
-    weir_resource_unref(leaf);
-    return it;
-}
-
-static pool_scene open_quiet_scene(void)
-{
-    return open_scene_of(WEIR_EMULATED_NO_WORK);
-}
-
-/* One whose blocks are no larger than they were asked for; and, unless that is 0, that
- * has so many bytes and gets no more. */
-static pool_scene open_exact_scene(size_t bytes)
-{
-    pool_scene it = open_quiet_scene();
-    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-    options.exact = true;
-    options.initial_bytes = options.limit_bytes = bytes;
-    weir_resource_unref(it.pool);
-    weir_resource *leaf = open_leaf(it.device);
-    must_ok(weir_pool_create(leaf, &options, &it.pool));
-    weir_resource_unref(leaf);
-    return it;
-}
-
-/* The pool anew, with caches of so many bytes. */
-static void reopen_cached(pool_scene *it, size_t bytes)
-{
-    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-    options.cache_bytes = bytes;
-    weir_resource_unref(it->pool);
-    weir_resource *leaf = open_leaf(it->device);
-    must_ok(weir_pool_create(leaf, &options, &it->pool));
-    weir_resource_unref(leaf);
-}
-
-static void run_on(pool_scene *it, int stream, size_t bytes, size_t depth)
-{
-    void *blocks[DEPTH_MAX];
-    for (size_t i = 0; i < depth; i++)
-        blocks[i] = take(it->pool, it->streams[stream], bytes);
-    for (size_t i = depth; i-- > 0;)
-        give(it->pool, it->streams[stream], blocks[i], bytes);
-}
-
-/* A hit, so that all is known of it at its next free. */
-static char *warm_hit(pool_scene *it, size_t bytes)
-{
-    run_on(it, 0, bytes, 1);
-    run_on(it, 0, bytes, 1);
-    return take(it->pool, it->streams[0], bytes);
-}
-
-/* ---- what is counted ---- */
-
-typedef struct counts {
-    weir_device_calls device; /* of all threads */
-    uint64_t host_calls;      /* likewise */
-    uint64_t locks;           /* of the calling thread */
-} counts;
-
-static counts counts_here(pool_scene *it)
-{
-    return (counts){ calls_of(it->device), weir__host_calls(), weir__mutex_count() };
-}
-
-/* Claims that the calling thread took no lock, and nobody did any of the rest. */
-static void must_have_counted_nothing(pool_scene *it, const counts *before)
-{
-    uint64_t locks = weir__mutex_count();
-    must_equal(locks, before->locks);
-    must_equal(weir__host_calls(), before->host_calls);
-    weir_device_calls device = calls_of(it->device);
-    must(memcmp(&device, &before->device, sizeof device) == 0);
-}
+#define PAIRS   10000
+#define THREADS 2
 
 /* ---- tests ---- */
 
@@ -245,16 +150,6 @@ static void a_lock_is_counted(void **state)
     close_scene(&it);
 }
 
-static void must_be_refused(pool_scene *it, void *ptr, size_t bytes, size_t alignment,
-                            weir_misuse_kind kind)
-{
-    misuse_log log;
-    misuse_begin(&log);
-    must(!weir_deallocate(it->pool, it->streams[0], ptr, bytes, alignment));
-    must_be_misuse(&log, kind, ptr);
-    misuse_end();
-}
-
 static void what_is_known_is_compared(pool_scene *it, size_t bytes)
 {
     char *a = warm_hit(it, bytes);
@@ -289,91 +184,6 @@ static void what_is_known_of_a_hit_is_compared(void **state)
     what_is_known_is_compared(&it, 2 * LARGEST);
     what_is_less_aligned_is_known(&it, KIB);
     what_is_less_aligned_is_known(&it, 2 * LARGEST);
-    close_scene(&it);
-}
-
-/* What is in no stack takes one lock each way, and nothing else, where others may want
- * it or the cache has no room for it. */
-static void what_is_large_takes_one_lock(void **state)
-{
-    (void)state;
-    pool_scene it = open_quiet_scene();
-    for (int i = 0; i < WARM_ROUNDS; i++)
-        run_on(&it, 0, 2 * LARGEST, 1);
-    for (int round = 0; round < 2; round++) {
-        counts before = counts_here(&it);
-        void *ptr = take(it.pool, it.streams[0], 2 * LARGEST);
-        before.locks++;
-        must_have_counted_nothing(&it, &before);
-        give(it.pool, it.streams[0], ptr, 2 * LARGEST);
-        before.locks++;
-        must_have_counted_nothing(&it, &before);
-        reopen_cached(&it, 2 * LARGEST - WEIR_ALIGNMENT);
-        for (int i = 0; i < QUIET_ROUNDS; i++)
-            run_on(&it, 0, 2 * LARGEST, 1);
-    }
-    close_scene(&it);
-}
-
-/* Else it waits for a request of its size, as long as nothing else is missed. */
-static void what_is_large_waits_for_its_size(void **state)
-{
-    (void)state;
-    const size_t large = 2 * LARGEST, larger = 3 * LARGEST;
-    pool_scene it = open_quiet_scene();
-    reopen_cached(&it, large + larger);
-    weir_stream stream = it.streams[0];
-    for (int i = 0; i < QUIET_ROUNDS; i++)
-        run_on(&it, 0, large, 2);
-    char *a = take(it.pool, stream, large), *b = take(it.pool, stream, larger);
-    counts before = counts_here(&it);
-    give(it.pool, stream, a, large);
-    give(it.pool, stream, b, larger);
-    for (int i = 0; i < 3; i++) {
-        must(take(it.pool, stream, large) == a);
-        must(take(it.pool, stream, larger) == b);
-        give(it.pool, stream, b, larger);
-        give(it.pool, stream, a, large);
-    }
-    must_have_counted_nothing(&it, &before);
-    must_be_refused(&it, a, large, WEIR_ALIGNMENT, WEIR_MISUSE_DOUBLE_FREE);
-    must_be_refused(&it, b, larger, WEIR_ALIGNMENT, WEIR_MISUSE_DOUBLE_FREE);
-    before = counts_here(&it);
-    void *c = take(it.pool, stream, large - WEIR_ALIGNMENT);
-    before.locks++;
-    must_have_counted_nothing(&it, &before);
-    void *d = take(it.pool, stream, larger); /* what waited is free now */
-    before.locks++;
-    must_have_counted_nothing(&it, &before);
-    give(it.pool, stream, c, large - WEIR_ALIGNMENT);
-    give(it.pool, stream, d, larger);
-    close_scene(&it);
-}
-
-/* What found no stack becomes free with the next large request, which may need it:
- *     | large | spilt, 8 | out, 5 |     and all of the first two is asked for */
-static void what_was_spilt_serves_what_is_large(void **state)
-{
-    (void)state;
-    const size_t large = LARGEST + WEIR_ALIGNMENT, spilt = 8 * WEIR_ALIGNMENT,
-                 rival = 5 * WEIR_ALIGNMENT;
-    pool_scene it = open_exact_scene(large + spilt + rival);
-    weir_stream stream = it.streams[0];
-
-    for (int round = 0; round < QUIET_ROUNDS; round++)
-        run_on(&it, 0, large, 1); /* all is the stream's own */
-    char *a = take(it.pool, stream, large);
-    char *b = take(it.pool, stream, spilt);
-    char *c = take(it.pool, stream, rival); /* the bin is for these from now on */
-    must(b == a + large && c == b + spilt);
-    give(it.pool, stream, a, large);
-    give(it.pool, stream, b, spilt);
-    counts before = counts_here(&it);
-    must(take(it.pool, stream, large + spilt) == a);
-    before.locks++;
-    must_have_counted_nothing(&it, &before);
-    give(it.pool, stream, a, large + spilt);
-    give(it.pool, stream, c, rival);
     close_scene(&it);
 }
 
@@ -486,25 +296,6 @@ static void what_was_a_hit_becomes_larger(void **state)
     close_scene(&it);
 }
 
-/* And one that is too large for any stack, of another stream's memory: where it was a
- * hit before it is not put into a stack, but becomes free at once. */
-static void what_was_a_hit_becomes_large(void **state)
-{
-    (void)state;
-    const size_t large = 2 * LARGEST;
-    pool_scene it = open_exact_scene(large);
-    char *a = warm_hit(&it, KIB);
-    void *rest = take(it.pool, it.streams[0], large - KIB);
-    give(it.pool, it.streams[1], a, KIB);
-    give(it.pool, it.streams[1], rest, large - KIB);
-    weir_thread_flush();
-    must(take(it.pool, it.streams[0], large) == a);
-    uint64_t locks = counts_here(&it).locks;
-    give(it.pool, it.streams[0], a, large);
-    must(counts_here(&it).locks > locks);
-    close_scene(&it);
-}
-
 /* Where blocks are no larger than they were asked for, those in the bin of a size may
  * be too small for a request, or too large. */
 static void a_hit_is_as_large_as_asked_for(void **state)
@@ -557,15 +348,11 @@ int main(void)
         cmocka_unit_test(a_miss_tells_null),
         cmocka_unit_test(a_lock_is_counted),
         cmocka_unit_test(what_is_known_of_a_hit_is_compared),
-        cmocka_unit_test(what_is_large_takes_one_lock),
-        cmocka_unit_test(what_is_large_waits_for_its_size),
-        cmocka_unit_test(what_was_spilt_serves_what_is_large),
         cmocka_unit_test(arguments_are_looked_at),
         cmocka_unit_test(a_child_hits_nothing),
         cmocka_unit_test(nothing_hits_on_a_lost_device),
         cmocka_unit_test(what_was_a_hit_is_cut_anew),
         cmocka_unit_test(what_was_a_hit_becomes_larger),
-        cmocka_unit_test(what_was_a_hit_becomes_large),
         cmocka_unit_test(a_hit_is_as_large_as_asked_for),
         cmocka_unit_test(a_hit_is_of_its_stream),
     };

@@ -362,7 +362,8 @@ static void a_depot_keeps_to_its_bound(void **state)
     close_scene(&it);
 }
 
-/* Above what is kept they go to the heap at once, and become one. */
+/* Above what is kept they go to the heap at once while others may want them, and become
+ * one. */
 static void large_blocks_coalesce_at_once(void **state)
 {
     (void)state;

@@ -477,8 +477,8 @@ static void threads_that_race_lose_nothing(void **state)
     print_message("%llu blocks were taken by both\n", (unsigned long long)both);
 }
 
-/* What no stack takes is looked at once more under the lock: of two frees one is
- * refused at once, whoever is held up between his look and the lock. */
+/* What no stack takes, and nobody keeps, is looked at once more under the lock: of two
+ * frees one is refused at once, whoever is held up between his look and the lock. */
 #define LARGE  (16 * BLOCK)
 #define ROUNDS 200
 
