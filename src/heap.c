@@ -40,11 +40,16 @@ void weir__heap_hold(weir__heap *heap, uint32_t id)
     weir__heap_set_tag(block, WEIR__HEAP_HELD);
 }
 
-static inline void join(weir__heap_block *block, uint32_t id, weir__heap_block *after,
-                        uint32_t after_id)
+static inline weir__heap_tie *tie_at(const weir__heap *heap, uint32_t id)
 {
-    weir__heap_set_behind(block, after_id);
-    after->before = id;
+    return weir__heap_tie_at(heap, id);
+}
+
+static inline void join(weir__heap *heap, weir__heap_tie *tie, uint32_t id,
+                        uint32_t after)
+{
+    weir__heap_set_behind(tie, after);
+    tie_at(heap, after)->before = id;
 }
 
 /* A block takes over the bytes of the one behind it, which is in no bin and has no free
@@ -52,10 +57,9 @@ static inline void join(weir__heap_block *block, uint32_t id, weir__heap_block *
 static inline void absorb(weir__heap *heap, uint32_t id, weir__heap_block *block,
                           uint32_t next, weir__heap_block *its)
 {
-    uint32_t after = weir__heap_behind(its);
-    weir__heap_block *behind = block_at(heap, after);
-    join(block, id, behind, after);
-    if (weir__heap_is_mapped(its))
+    const weir__heap_tie *tie = weir__heap_tie_of(its, next);
+    join(heap, weir__heap_tie_of(block, id), id, weir__heap_behind(tie));
+    if (weir__heap_is_mapped(tie))
         weir__heap_map_remove(heap, next, its);
     weir__heap_set_grains(block, weir__heap_grains(block) + weir__heap_grains(its));
     weir__heap_record_give_back(heap, next, its);
@@ -109,7 +113,8 @@ static WEIR_INLINE uint32_t make_free(weir__heap *heap, uint32_t id,
                                       uint32_t record, uint64_t number)
 {
     const uint32_t tag = weir__heap_free_tag(owner->slot);
-    const uint32_t before = block->before, next = weir__heap_behind(block);
+    const weir__heap_tie *tie = weir__heap_tie_of(block, id);
+    const uint32_t before = tie->before, next = weir__heap_behind(tie);
     weir__heap_block *front = block_at(heap, before), *behind = block_at(heap, next);
     const bool has_front = weir__heap_low_tag(front) == tag; /* record 0 is spare */
     const bool has_next = weir__heap_low_tag(behind) == tag;
@@ -228,7 +233,7 @@ static void drop_record(weir__heap *heap, uint32_t id)
 static void gather(weir__heap *heap, weir__heap_run run)
 {
     for (uint32_t next = run.first; next != run.last;) {
-        next = weir__heap_behind(block_at(heap, run.first));
+        next = weir__heap_behind(tie_at(heap, run.first));
         WEIR_CHECK(weir__heap_state_at(heap, next) == WEIR__HEAP_HELD,
                    "who hands out holds all");
         drop_record(heap, next);
@@ -242,16 +247,17 @@ static inline uint32_t split(weir__heap *heap, uint32_t id, weir__heap_block *bl
                              uint32_t home, uint32_t grains, uint32_t tag,
                              uint32_t link)
 {
-    uint32_t after = weir__heap_behind(block);
-    weir__heap_block *its, *behind = block_at(heap, after);
+    weir__heap_tie *tie = weir__heap_tie_of(block, id);
+    const uint32_t after = weir__heap_behind(tie);
+    weir__heap_block *its;
     uint32_t rest = weir__heap_record_take(
         heap, home,
         (weir__heap_setup){ .grain = weir__heap_grain(block) + grains,
                             .grains = weir__heap_grains(block) - grains,
-                            .low = tag, .link = link, .before = id, .after = after },
+                            .low = tag, .link = link, .tie = { id, after } },
         &its);
-    behind->before = rest;
-    weir__heap_set_behind(block, rest);
+    tie_at(heap, after)->before = rest;
+    weir__heap_set_behind(tie, rest);
     weir__heap_set_grains(block, grains);
     return rest;
 }
@@ -259,7 +265,8 @@ static inline uint32_t split(weir__heap *heap, uint32_t id, weir__heap_block *bl
 /* What is handed out has to be found by its address. */
 static inline void put_on_map(weir__heap *heap, uint32_t id, weir__heap_block *block)
 {
-    if (!weir__heap_is_mapped(block))
+    weir__heap_tie *tie = weir__heap_tie_of(block, id);
+    if (!weir__heap_is_mapped(tie))
         weir__heap_map_insert(heap, id, block);
 }
 
@@ -352,18 +359,18 @@ uint32_t weir__heap_move_far(weir__heap *heap, uint32_t id, uint32_t home)
     if (!weir__heap_home_has_spare(heap, home))
         return id;
     weir__heap_block *block = block_at(heap, id);
-    const uint32_t after = weir__heap_behind(block), before = block->before;
+    const weir__heap_tie tie = *weir__heap_tie_of(block, id);
     weir__heap_block *its;
     uint32_t moved = weir__heap_record_take(
         heap, home,
         (weir__heap_setup){ .grain = weir__heap_grain(block),
                             .grains = weir__heap_grains(block),
-                            .low = weir__heap_state_of(block), .after = block->after },
+                            .low = weir__heap_state_of(block), .tie = tie },
         &its);
-    block_at(heap, after)->before = moved;
-    if (before != 0)
-        join(block_at(heap, before), before, its, moved);
-    if (weir__heap_is_mapped(block))
+    tie_at(heap, weir__heap_behind(&tie))->before = moved;
+    if (tie.before != 0)
+        weir__heap_set_behind(tie_at(heap, tie.before), moved);
+    if (weir__heap_is_mapped(&tie))
         weir__heap_map_replace(heap, id, moved);
     weir__heap_record_give_back(heap, id, block);
     return moved;
@@ -413,7 +420,7 @@ static uint32_t lone_record(weir__heap *heap, uintptr_t base, size_t bytes,
 static void chunk_end(weir__heap *heap, weir__chunk *chunk, uint32_t last)
 {
     chunk->end = lone_record(heap, 0, 0, WEIR__HEAP_END);
-    join(block_at(heap, last), last, block_at(heap, chunk->end), chunk->end);
+    join(heap, tie_at(heap, last), last, chunk->end);
 }
 
 uint32_t weir__heap_add_chunk(weir__heap *heap, weir__chunk *chunk, uintptr_t base,
@@ -450,11 +457,10 @@ uint32_t weir__heap_extend_chunk(weir__heap *heap, weir__chunk *chunk, size_t by
     if (end + bytes > next)
         weir__heap_map_add(heap, next, end + bytes);
 
-    weir__heap_block *old = block_at(heap, chunk->end);
-    uint32_t last = old->before;
-    weir__heap_record_give_back(heap, chunk->end, old);
+    uint32_t last = weir__heap_last(heap, chunk);
+    weir__heap_record_give_back(heap, chunk->end, block_at(heap, chunk->end));
     uint32_t id = lone_record(heap, end, bytes, WEIR__HEAP_HELD);
-    join(block_at(heap, last), last, block_at(heap, id), id);
+    join(heap, tie_at(heap, last), last, id);
     chunk->bytes += bytes;
     heap->bytes += bytes;
     chunk_end(heap, chunk, id);
@@ -466,7 +472,8 @@ void weir__heap_split_chunk(weir__heap *heap, weir__chunk *chunk, weir__chunk *r
 {
     weir__heap_block *block = block_at(heap, id);
     uintptr_t base = weir__heap_base(block);
-    uint32_t last = block->before;
+    weir__heap_tie *tie = weir__heap_tie_of(block, id);
+    uint32_t last = tie->before;
     WEIR_CHECK(last != 0, "what is left of a chunk has a block");
     *rest = (weir__chunk){ .base = base, .end = chunk->end, .older = chunk,
                            .bytes = chunk->base + chunk->bytes - base,
@@ -474,7 +481,7 @@ void weir__heap_split_chunk(weir__heap *heap, weir__chunk *chunk, weir__chunk *r
     *(rest->newer != NULL ? &rest->newer->older : &heap->newest) = rest;
     chunk->newer = rest;
     chunk->bytes -= rest->bytes;
-    block->before = 0;
+    tie->before = 0;
     chunk_end(heap, chunk, last);
     if (weir__heap_map_next(base - 1) > base) /* a segment has some of both */
         weir__heap_map_add(heap, base, base + 1);
@@ -509,17 +516,17 @@ uint32_t weir__heap_first(const weir__heap *heap, const weir__chunk *chunk)
 
 uint32_t weir__heap_last(const weir__heap *heap, const weir__chunk *chunk)
 {
-    return block_at(heap, chunk->end)->before;
+    return tie_at(heap, chunk->end)->before;
 }
 
 uint32_t weir__heap_before(const weir__heap *heap, uint32_t id)
 {
-    return block_at(heap, id)->before;
+    return tie_at(heap, id)->before;
 }
 
 uint32_t weir__heap_after(const weir__heap *heap, uint32_t id)
 {
-    uint32_t after = weir__heap_behind(block_at(heap, id));
+    uint32_t after = weir__heap_behind(tie_at(heap, id));
     return weir__heap_state_at(heap, after) != WEIR__HEAP_END ? after : 0;
 }
 

@@ -107,6 +107,14 @@ typedef struct weir__heap_free {
                              FREE: the block's grains */
 } weir__heap_free;
 
+/* The neighbours of a block, which nobody looks at without the lock: apart from its
+ * record, so that whoever changes them does not touch the lines of who hits it. */
+typedef struct weir__heap_tie {
+    uint32_t before;         /* the one in front, in its chunk; 0: none */
+    uint32_t after;          /* the one behind, or the chunk's END; of an END 0; and
+                                whether the block is in the map */
+} weir__heap_tie;
+
 typedef struct weir__heap_array weir__heap_array;
 typedef struct weir__heap_slab weir__heap_slab;
 typedef struct weir__heap_segments weir__heap_segments;
@@ -364,11 +372,20 @@ weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
 uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
                              size_t alignment, weir__mark front, weir__mark rest);
 
-/* Where the record of a block is, and where those of an owner's blocks should be. */
+/* The tie of a record: those of a slab are behind its records, and half as large. */
+static inline weir__heap_tie *weir__heap_tie_of(weir__heap_block *record, uint32_t id)
+{
+    const uint32_t records = 1u << WEIR__SLAB_BITS, at = id & (records - 1);
+    return (weir__heap_tie *)(record + records) - at;
+}
+
+/* Where the record of a block is, and where those of an owner's blocks should be: in a
+ * byte for each group, behind the ties. */
 static inline uint8_t *weir__heap_home_at(weir__heap_block *record, uint32_t id)
 {
     const uint32_t records = 1u << WEIR__SLAB_BITS, at = id & (records - 1);
-    return &((uint8_t *)(record - at + records))[at >> WEIR__HOME_BITS];
+    weir__heap_tie *ties = (weir__heap_tie *)(record - at + records);
+    return &((uint8_t *)(ties + records))[at >> WEIR__HOME_BITS];
 }
 
 static inline uint32_t weir__heap_home_beside(weir__heap_block *record, uint32_t id)

@@ -48,23 +48,29 @@ static inline void weir__heap_set_link(weir__heap_block *block, uint32_t link)
     atomic_store_explicit(&block->link, link, memory_order_relaxed);
 }
 
-/* Of a record's `after`: the block is in the map, or missing there. */
+/* Of a tie's `after`: the block is in the map, or missing there. */
 #define WEIR__AFTER_MAPPED (UINT32_C(1) << 31)
 _Static_assert(WEIR__ID_BITS < 31, "an id leaves room for it");
 
-static inline bool weir__heap_is_mapped(const weir__heap_block *block)
+static inline bool weir__heap_is_mapped(const weir__heap_tie *tie)
 {
-    return (block->after & WEIR__AFTER_MAPPED) != 0;
+    return (tie->after & WEIR__AFTER_MAPPED) != 0;
 }
 
-static inline uint32_t weir__heap_behind(const weir__heap_block *block)
+static inline uint32_t weir__heap_behind(const weir__heap_tie *tie)
 {
-    return block->after & ~WEIR__AFTER_MAPPED;
+    return tie->after & ~WEIR__AFTER_MAPPED;
 }
 
-static inline void weir__heap_set_behind(weir__heap_block *block, uint32_t id)
+static inline void weir__heap_set_behind(weir__heap_tie *tie, uint32_t id)
 {
-    block->after = id | (block->after & WEIR__AFTER_MAPPED);
+    tie->after = id | (tie->after & WEIR__AFTER_MAPPED);
+}
+
+static inline weir__heap_tie *weir__heap_tie_at(const weir__heap *heap, uint32_t id)
+{
+    const uint32_t records = 1u << WEIR__SLAB_BITS, at = id & (records - 1);
+    return &((weir__heap_tie *)(weir__heap_slab_of(&heap->view, id) + records))[at];
 }
 
 /* The free record of a block that has one. */
@@ -142,7 +148,8 @@ typedef struct weir__heap_setup {
     uint64_t grain;
     uint32_t grains;
     uint32_t low;            /* the tag, without the upper bits of the base */
-    uint32_t link, before, after;
+    uint32_t link;
+    weir__heap_tie tie;
 } weir__heap_setup;
 
 /* Block records: who takes one was promised it. It is at `home` if there is one. */
@@ -160,8 +167,7 @@ static inline uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home,
     atomic_store_explicit(&block->low, (uint32_t)as.grain, memory_order_relaxed);
     atomic_store_explicit(&block->grains, as.grains, memory_order_relaxed);
     weir__heap_set_link(block, as.link);
-    block->before = as.before;
-    block->after = as.after;
+    *weir__heap_tie_of(block, id) = as.tie;
     /* Release, and last: who sees it in use sees where. */
     atomic_store_explicit(&block->tag,
                           (uint32_t)(as.grain >> 32) << WEIR__TAG_HIGH_SHIFT | as.low,

@@ -380,11 +380,11 @@ static WEIR_COLD uint32_t refill_missing(const weir__heap *heap, const entries *
         if (number_of(chunk->base) > number ||
             number_of(chunk->base + chunk->bytes - 1) < number)
             continue;
-        const weir__heap_block *block;
-        for (uint32_t id = weir__heap_last(heap, chunk); id != 0; id = block->before) {
-            block = weir__heap_block_of(heap, id);
-            uintptr_t base = weir__heap_base(block);
-            if (weir__heap_is_mapped(block) && number_of(base) == number)
+        const weir__heap_tie *tie;
+        for (uint32_t id = weir__heap_last(heap, chunk); id != 0; id = tie->before) {
+            tie = weir__heap_tie_at(heap, id);
+            uintptr_t base = base_of(heap, id);
+            if (weir__heap_is_mapped(tie) && number_of(base) == number)
                 count += refill(all, id, base);
         }
     }
@@ -455,7 +455,7 @@ static WEIR_COLD bool want_room(weir__heap *heap, weir__heap_segment *segment,
 void weir__heap_map_insert(weir__heap *heap, uint32_t id, weir__heap_block *block)
 {
     const uintptr_t base = weir__heap_base(block);
-    block->after |= WEIR__AFTER_MAPPED;
+    weir__heap_tie_of(block, id)->after |= WEIR__AFTER_MAPPED;
     weir__heap_index *index = index_of(heap);
     const weir__heap_place *place = place_of(index, base);
     const entries all = entries_of(word_of(place));
@@ -509,7 +509,7 @@ uint32_t weir__heap_map_first(const weir__heap *heap, const weir__chunk *chunk)
     if (id != 0)
         return id;
     id = weir__heap_last(heap, chunk);
-    for (uint32_t before; (before = weir__heap_block_of(heap, id)->before) != 0;)
+    for (uint32_t before; (before = weir__heap_before(heap, id)) != 0;)
         id = before;
     return id;
 }

@@ -17,12 +17,14 @@
 #define LINE              64u
 #define GROUP             (1u << WEIR__HOME_BITS)
 #define SLAB_RECORDS      (1u << WEIR__SLAB_BITS)
-/* Records, and a byte for each group that says where it is at home. */
-#define SLAB_BYTES \
-    (SLAB_RECORDS * sizeof(weir__heap_block) + (SLAB_RECORDS >> WEIR__HOME_BITS))
+/* Records with their ties, and a byte for each group that says where it is at home. */
+#define SLAB_BYTES                                                         \
+    (SLAB_RECORDS * (sizeof(weir__heap_block) + sizeof(weir__heap_tie)) +  \
+     (SLAB_RECORDS >> WEIR__HOME_BITS))
 #define FREE_SLAB_RECORDS (1u << WEIR__FREE_SLAB_BITS)
 
-_Static_assert(sizeof(weir__heap_block) == 24, "a block costs 24 bytes");
+_Static_assert(sizeof(weir__heap_block) == 16 && sizeof(weir__heap_tie) == 8,
+               "a block costs 24 bytes, and a tie is found from its record");
 _Static_assert(sizeof(weir__heap_free) == 32, "and 32 more while it is free");
 _Static_assert(GROUP * sizeof(weir__heap_block) % LINE == 0, "groups are whole lines");
 _Static_assert(WEIR__HEAP_HOMES <= UINT8_MAX, "a home is a byte");

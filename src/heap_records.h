@@ -72,9 +72,6 @@ typedef struct weir__heap_block {
     _Atomic uint32_t low;    /* base in grains, its lower 32 bits */
     _Atomic uint32_t tag;
     _Atomic uint32_t grains;
-    uint32_t before;         /* the neighbour in front, in its chunk; 0: none */
-    uint32_t after;          /* the neighbour behind, or the chunk's END; of an END 0;
-                                and whether it is in the map */
     _Atomic uint32_t link;   /* OUT: the owner (heap.h) whose stream it was handed out
                                 on; CACHED: its holder's; else the heap's */
 } weir__heap_block;
@@ -153,13 +150,17 @@ typedef struct weir__heap_view {
     weir__heap_index *_Atomic index;          /* null: nothing was ever in the heap */
 } weir__heap_view;
 
-static inline weir__heap_block *weir__heap_at(const weir__heap_view *view, uint32_t id)
+static inline weir__heap_block *weir__heap_slab_of(const weir__heap_view *view,
+                                                   uint32_t id)
 {
     weir__heap_block *_Atomic *slabs =
         atomic_load_explicit(&view->slabs, memory_order_acquire);
-    weir__heap_block *slab =
-        atomic_load_explicit(&slabs[id >> WEIR__SLAB_BITS], memory_order_acquire);
-    return &slab[id & ((1u << WEIR__SLAB_BITS) - 1)];
+    return atomic_load_explicit(&slabs[id >> WEIR__SLAB_BITS], memory_order_acquire);
+}
+
+static inline weir__heap_block *weir__heap_at(const weir__heap_view *view, uint32_t id)
+{
+    return &weir__heap_slab_of(view, id)[id & ((1u << WEIR__SLAB_BITS) - 1)];
 }
 
 static inline uint32_t weir__heap_tag(const weir__heap_block *block)

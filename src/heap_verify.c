@@ -33,7 +33,8 @@ static void marks_verify(const weir__heap *heap, const weir__heap_block *block,
 static void block_verify(const weir__heap *heap, uint32_t id, heap_sum *sum)
 {
     const weir__heap_block *block = weir__heap_block_of(heap, id);
-    uint32_t before = block->before;
+    const weir__heap_tie *tie = weir__heap_tie_at(heap, id);
+    uint32_t before = tie->before;
     uintptr_t base = weir__heap_base(block);
     size_t bytes = weir__heap_bytes(block);
     weir__heap_state state = weir__heap_state_of(block);
@@ -43,23 +44,23 @@ static void block_verify(const weir__heap *heap, uint32_t id, heap_sum *sum)
                "a block is a block");
     WEIR_CHECK(before == 0 ||
                    (weir__heap_end_of(weir__heap_block_of(heap, before)) == base &&
-                    weir__heap_behind(weir__heap_block_of(heap, before)) == id),
+                    weir__heap_behind(weir__heap_tie_at(heap, before)) == id),
                "blocks leave no gap, and know each other");
     WEIR_CHECK(before == 0 || state != WEIR__HEAP_FREE ||
                    weir__heap_state_at(heap, before) != WEIR__HEAP_FREE ||
                    weir__heap_mark(heap, before).clock !=
                        weir__heap_mark(heap, id).clock,
                "free neighbours of one clock are merged");
-    WEIR_CHECK(weir__heap_is_mapped(block) ||
+    WEIR_CHECK(weir__heap_is_mapped(tie) ||
                    (state != WEIR__HEAP_OUT && state != WEIR__HEAP_CACHED && before),
                "what was handed out is in the map, and what a chunk begins with");
-    WEIR_CHECK(!weir__heap_is_mapped(block) ||
+    WEIR_CHECK(!weir__heap_is_mapped(tie) ||
                    weir__heap_find(heap, (const void *)base) == id,
                "what is in the map is found by its address");
     marks_verify(heap, block, sum);
 
     sum->blocks++;
-    sum->mapped += weir__heap_is_mapped(block);
+    sum->mapped += weir__heap_is_mapped(tie);
     sum->bytes += bytes;
     sum->free_blocks += state == WEIR__HEAP_FREE;
     sum->limbo_blocks += state == WEIR__HEAP_LIMBO;
@@ -81,7 +82,8 @@ static void chunk_verify(const weir__heap *heap, const weir__chunk *chunk,
         last = id;
     }
     const weir__heap_block *end = weir__heap_block_of(heap, chunk->end);
-    WEIR_CHECK(weir__heap_state_of(end) == WEIR__HEAP_END && end->before == last &&
+    WEIR_CHECK(weir__heap_state_of(end) == WEIR__HEAP_END &&
+                   weir__heap_before(heap, chunk->end) == last &&
                    weir__heap_base(end) == 0 && weir__heap_grains(end) == 0,
                "a chunk has an end");
     WEIR_CHECK(sum->bytes - before == chunk->bytes, "blocks fill their chunk");
