@@ -408,6 +408,8 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
     weir__pool *self = mr->self;
     weir__seat *seat = weir__own_thread.seat;
     weir__found it = { 0 };
+    if (WEIR_UNLIKELY(cache == NULL))
+        cache = weir__cache_find(seat, weir__stream_of(stream));
     if (WEIR_LIKELY(cache != NULL && bytes <= self->gate_bytes &&
                     is_power_of_two(alignment)))
         it = weir__pool_look_up_out(self, ptr, bytes, alignment);

@@ -17,33 +17,69 @@ static bool is_idle(const weir__heap *heap, uint32_t id)
     return weir__heap_is_idle(weir__heap_block_of(heap, id));
 }
 
+static inline uint32_t behind(const weir__heap *heap, uint32_t id)
+{
+    return weir__heap_behind(weir__heap_tie_at(heap, id));
+}
+
+/* How many bytes are idle from a block on, up to the first that is not. */
+static inline size_t idle_from(const weir__heap *heap, uint32_t id, uint32_t *end)
+{
+    size_t bytes = 0;
+    for (; is_idle(heap, id); id = behind(heap, id))
+        bytes += weir__heap_bytes(weir__heap_block_of(heap, id));
+    *end = id;
+    return bytes;
+}
+
+/* A search for the smallest run. */
+typedef struct run_search {
+    size_t bytes, alignment;
+    weir__heap_usable usable;
+    void *context;
+    weir__heap_run best;
+    size_t best_bytes;
+} run_search;
+
+/* Of idle blocks from `first` to in front of `end`. */
+static void search_idle(const weir__heap *heap, run_search *search, uint32_t first,
+                        uint32_t end)
+{
+    /* [first, id] is the window; its beginning follows as soon as it may. */
+    for (uint32_t id = first; id != end; id = behind(heap, id)) {
+        if (!search->usable(search->context, id)) {
+            first = 0;
+            continue;
+        }
+        if (first == 0)
+            first = id;
+        while (first != 0 &&
+               weir__heap_fits(heap, first, id, search->bytes, search->alignment)) {
+            size_t bytes = end_of(heap, id) - base_of(heap, first);
+            if (bytes < search->best_bytes) {
+                search->best = (weir__heap_run){ first, id };
+                search->best_bytes = bytes;
+            }
+            first = first == id ? 0 : behind(heap, first);
+        }
+    }
+}
+
 weir__heap_run weir__heap_find_run(const weir__heap *heap, size_t bytes,
                                    size_t alignment, weir__heap_usable usable,
                                    void *context)
 {
-    weir__heap_run best = { 0, 0 };
-    size_t best_bytes = SIZE_MAX;
+    run_search search = { bytes, alignment, usable, context, { 0, 0 }, SIZE_MAX };
     for (const weir__chunk *chunk = heap->oldest; chunk; chunk = chunk->newer) {
-        /* [first, id] is the window; its beginning follows as soon as it may. */
-        uint32_t first = 0;
-        for (uint32_t id = weir__heap_first(heap, chunk); id != 0;
-             id = weir__heap_after(heap, id)) {
-            if (!is_idle(heap, id) || !usable(context, id)) {
-                first = 0;
-                continue;
-            }
-            if (first == 0)
-                first = id;
-            while (first != 0 && weir__heap_fits(heap, first, id, bytes, alignment)) {
-                if (end_of(heap, id) - base_of(heap, first) < best_bytes) {
-                    best = (weir__heap_run){ first, id };
-                    best_bytes = end_of(heap, id) - base_of(heap, first);
-                }
-                first = first == id ? 0 : weir__heap_after(heap, first);
-            }
+        uint32_t id = weir__heap_first(heap, chunk);
+        while (id != chunk->end) { /* which is not idle */
+            uint32_t end = id;
+            if (idle_from(heap, id, &end) >= bytes)
+                search_idle(heap, &search, id, end);
+            id = end != chunk->end ? behind(heap, end) : end;
         }
     }
-    return best;
+    return search.best;
 }
 
 static bool is_free(const weir__heap *heap, uint32_t id)
