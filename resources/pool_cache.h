@@ -15,10 +15,11 @@
  * have a bin each; larger ones one for each class of sizes, sixteen to a doubling, and
  * the last size that was asked for in vain has it. While the pool has room, blocks of
  * up to CLASSED_GRAINS are as large as their class goes: then one serves all requests
- * of it. What no bin takes is spilt: it goes back to the heap with the next miss, or
- * when there is much of it. So is what is larger than CACHED_GRAINS, for that has to
- * coalesce; until then the list serves requests of exactly its size. What there is no
- * room for goes back at once.
+ * of it; and where a cache is nearly full and has none of a size, one of the next does,
+ * if it is not much larger. What no bin takes is spilt: it goes back to the heap with
+ * the next miss, or when there is much of it. So is what is larger than CACHED_GRAINS,
+ * for that has to coalesce; until then the list serves requests of exactly its size.
+ * What there is no room for goes back at once.
  *
  * Room is made by bins that have more than their share: where requests are of all
  * sizes, a bin of blocks twice as large shall have less of them, by the root of two,
@@ -45,6 +46,7 @@ struct weir__pool;
 #define WEIR__CACHED_BITS    3u
 #define WEIR__SPILL_MOST     3u
 #define WEIR__ROOM_LOOKS     3u
+#define WEIR__NEXT_SHARE     1u
 #define WEIR__PASSED_MOST    6u
 #define WEIR__CLOSE_EVERY    2u
 #define WEIR__DEPOT_MOST     4u
@@ -57,12 +59,14 @@ struct weir__pool;
 #define WEIR__CACHED_BITS    13u    /* 2 MiB */
 #define WEIR__SPILL_MOST     16u
 #define WEIR__ROOM_LOOKS     16u
+#define WEIR__NEXT_SHARE     8u      /* of a request may be too much */
 #define WEIR__PASSED_MOST    1024u
 #define WEIR__CLOSE_EVERY    64u
 #define WEIR__DEPOT_MOST     1024u
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
 #define WEIR__ROOM_SHARE     24u     /* of a cache that is full becomes room at once */
+#define WEIR__NEARLY_SHARE   8u      /* of it is left: it is nearly full */
 #define WEIR__RECENT         1024u
 /* Multiplied by that, 32 addresses of one distance differ in the bits that are taken,
  * for all distances of a power of two from 256 bytes to 1 MiB times 1 to 15. */

@@ -3,6 +3,7 @@
  * The way of a request, inside of the thread's gate:
  *     hit     a block of that size on its stack: no lock, no read-modify-write, no line
  *             that another thread writes, no call
+ *     lent    one of the next larger size, where the cache is nearly full: as cheap
  *     refill  under the pool's lock, from the depot or the heap: see pool_refill.c
  * What is too large for any stack takes that lock, unless it has the size of one that
  * was freed right before: see pool_large.c.
@@ -102,8 +103,23 @@ static inline bool take_top(weir__pool *self, weir__seat *seat, weir__cache *cac
     return true;
 }
 
-/* What is no plain hit: from the second magazine, which becomes the first, or by a
- * refill; and what the ledger has to hear. */
+/* Whether the request may have a block of the next larger size instead of one of its
+ * own, of which there is none: where the cache is nearly full, one more would drive out
+ * another. As long as there is room it is had for good, and there the next time. */
+static inline bool may_have_next(const weir__pool *self, const weir__cache *cache,
+                                 const weir__bin *bin, size_t bytes)
+{
+    const weir__bin *next = bin + 1;
+    if (next == cache->bins + WEIR__BINS || next->count == 0 ||
+        cache->bytes <= self->cache_bytes - self->cache_bytes / WEIR__NEARLY_SHARE)
+        return false;
+    const uint32_t need = grains_of(bytes), more = next->grains - need;
+    return more <= need / WEIR__NEXT_SHARE &&
+           more <= atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
+}
+
+/* What is no plain hit: from the second magazine, which becomes the first, of the next
+ * larger size, or by a refill; and what the ledger has to hear. */
 static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
                                  size_t bytes, size_t alignment, void **out,
                                  weir__errand *after)
@@ -117,6 +133,8 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
         done = take_top(self, seat, cache, bin, bytes, alignment, out);
         if (WEIR_UNLIKELY(!done))
             weir__cache_give_up(cache, bin);
+    } else if (may_have_next(self, cache, bin, bytes)) {
+        done = take_top(self, seat, cache, bin + 1, bytes, alignment, out);
     }
     if (!done) {
         bool loads;
@@ -417,6 +435,9 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
         /* By what was asked for, which is of the block's class: so that it is loaded
          * while the block still is. */
         weir__bin *bin = weir__cache_bin(cache, grains_of(bytes));
+        const uint32_t grains = weir__heap_grains(it.block);
+        if (WEIR_UNLIKELY(bin->grains != grains)) /* it is larger than its class */
+            bin = weir__cache_bin(cache, grains);
         return put_on_stack(self, seat, cache, bin, it.block, it.id, ptr, bytes,
                             alignment);
     }

@@ -187,12 +187,48 @@ static void frees_on_another_stream_lock_seldom(void **state)
     hits_close(&it);
 }
 
+/* A cache that one block of `larger` bytes fills, and a request for `bytes`: whether it
+ * gets that block. */
+static bool is_lent(size_t larger, size_t bytes)
+{
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.cache_bytes = larger;
+    hits_scene it = hits_open_with(&options);
+    hits_give(&it, 0, hits_take(&it, 0, bytes), bytes);
+    void *out = hits_take(&it, 0, bytes), *last = hits_take(&it, 0, larger);
+    hits_give(&it, 0, last, larger);
+    uint64_t before = locks;
+    void *ptr = hits_take(&it, 0, bytes);
+    const bool is = ptr == last;
+    assert_true(is == (locks == before));
+    hits_give(&it, 0, ptr, bytes);
+    hits_give(&it, 0, out, bytes);
+    hits_close(&it);
+    return is;
+}
+
+/* A full cache has one that is larger, of the next size and by no more than an eighth,
+ * without a lock. */
+static void what_is_a_little_larger_is_lent(void **state)
+{
+    (void)state;
+    const size_t grain = 256;
+    assert_true(is_lent(9 * grain, 8 * grain));
+    assert_false(is_lent(8 * grain, 7 * grain));
+    assert_false(is_lent(10 * grain, 8 * grain)); /* not the next */
+    assert_true(is_lent(992 * grain, 960 * grain));
+    assert_true(is_lent(992 * grain, 929 * grain)); /* of 929 to 960 grains */
+    assert_false(is_lent(1024 * grain, 960 * grain));
+    assert_false(is_lent(4096 * grain, 3968 * grain)); /* more than a tag tells */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hits_lock_nothing),
         cmocka_unit_test(frees_on_another_thread_lock_seldom),
         cmocka_unit_test(frees_on_another_stream_lock_seldom),
+        cmocka_unit_test(what_is_a_little_larger_is_lent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 
 #include "support_hits.h"
 
+#define GRAIN   ((size_t)256)
 #define PAIRS   10000
 #define THREADS 2
 
@@ -318,6 +319,84 @@ static void a_hit_is_as_large_as_asked_for(void **state)
     close_scene(&it);
 }
 
+/* A cache has a block of two grains, and once had one of one grain, which is out. */
+static pool_scene open_with_next(const weir_pool_options *options, void **small,
+                                 void **next)
+{
+    pool_scene it = open_quiet_scene();
+    reopen_as(&it, options);
+    weir_stream stream = it.streams[0];
+    give(it.pool, stream, take(it.pool, stream, GRAIN), GRAIN);
+    *small = take(it.pool, stream, GRAIN);
+    *next = take(it.pool, stream, 2 * GRAIN);
+    give(it.pool, stream, *next, 2 * GRAIN);
+    return it;
+}
+
+static size_t out_in(weir_resource *pool)
+{
+    weir_resource_statistics s = statistics_of(pool);
+    return s.held_bytes - s.free_bytes;
+}
+
+/* Where a cache has no room for one more, a request has one that is there and a little
+ * larger; which is what it was when it comes back. */
+static void a_full_cache_lends_what_is_larger(void **state)
+{
+    (void)state;
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.cache_bytes = 2 * GRAIN;
+    void *small, *next;
+    pool_scene it = open_with_next(&options, &small, &next);
+    weir_stream stream = it.streams[0];
+    counts before = counts_here(&it);
+    void *ptr = take(it.pool, stream, GRAIN - 1);
+    must_have_counted_nothing(&it, &before);
+    must(ptr == next);
+    must_equal(out_in(it.pool), 3 * GRAIN);
+    must_be_refused(&it, ptr, GRAIN, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+    must_be_refused(&it, ptr, 2 * GRAIN, WEIR_ALIGNMENT, WEIR_MISUSE_WRONG_SIZE);
+    before = counts_here(&it);
+    give(it.pool, stream, ptr, GRAIN - 1);
+    must_have_counted_nothing(&it, &before);
+    ptr = take(it.pool, stream, 2 * GRAIN);
+    must_have_counted_nothing(&it, &before);
+    must(ptr == next);
+    give(it.pool, stream, ptr, 2 * GRAIN);
+    give(it.pool, stream, small, GRAIN);
+    close_scene(&it);
+}
+
+/* Where it has, the request gets one of its own; and where no block is larger than what
+ * was asked for. */
+static void only_a_full_cache_lends(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t cache_bytes;
+        bool exact, lends;
+    } cases[] = {
+        { 2 * GRAIN, false, true },
+        { 2 * GRAIN + GRAIN / 4, false, true },
+        { 2 * GRAIN + GRAIN / 2, false, false }, /* more than an eighth is left */
+        { 4 * GRAIN, false, false },
+        { 2 * GRAIN, true, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+        options.cache_bytes = cases[i].cache_bytes;
+        options.exact = cases[i].exact;
+        void *small, *next;
+        pool_scene it = open_with_next(&options, &small, &next);
+        void *ptr = take(it.pool, it.streams[0], GRAIN);
+        must((ptr == next) == cases[i].lends);
+        must_equal(out_in(it.pool), (cases[i].lends ? 3 : 2) * GRAIN);
+        give(it.pool, it.streams[0], ptr, GRAIN);
+        give(it.pool, it.streams[0], small, GRAIN);
+        close_scene(&it);
+    }
+}
+
 /* A thread goes from one stream to another: each has its own blocks. */
 static void a_hit_is_of_its_stream(void **state)
 {
@@ -354,6 +433,8 @@ int main(void)
         cmocka_unit_test(what_was_a_hit_is_cut_anew),
         cmocka_unit_test(what_was_a_hit_becomes_larger),
         cmocka_unit_test(a_hit_is_as_large_as_asked_for),
+        cmocka_unit_test(a_full_cache_lends_what_is_larger),
+        cmocka_unit_test(only_a_full_cache_lends),
         cmocka_unit_test(a_hit_is_of_its_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -273,11 +273,20 @@ typedef struct held {
     size_t bytes;
 } held;
 
-/* What a request has of a pool that can grow. */
-static size_t rounded(size_t bytes)
+/* What a request has got of a pool that can grow: that of its class, or a little more
+ * where its cache is nearly full. */
+static size_t whole_at(weir_resource *mr, const held *at)
 {
-    uint32_t grains = (uint32_t)((bytes + SMALL - 1) / SMALL);
-    return weir__class_up(grains, WEIR__SPARE_MOST) * SMALL;
+    weir__pool *pool = mr->self;
+    const uint32_t grains = (uint32_t)((at->bytes + SMALL - 1) / SMALL);
+    weir__mutex_lock(&pool->lock);
+    uint32_t id = weir__heap_find(&pool->heap, at->ptr);
+    uint32_t whole = weir__heap_grains(weir__heap_block_of(&pool->heap, id));
+    weir__mutex_unlock(&pool->lock);
+    must(whole >= grains && whole - grains <= WEIR__SPARE_MOST);
+    must(whole == weir__class_up(grains, WEIR__SPARE_MOST) ||
+         whole - grains <= grains / WEIR__NEXT_SHARE);
+    return whole * SMALL;
 }
 
 typedef struct counted {
@@ -305,16 +314,16 @@ static void turn(pool_scene *it, held *at, weir_stream stream, size_t bytes,
     if (at->ptr == NULL) {
         *at = (held){ take(it->pool, stream, bytes), bytes };
         all->asked += bytes;
-        all->whole += rounded(bytes);
+        all->whole += whole_at(it->pool, at);
         all->allocations++, all->out++;
         all->peak = all->peak < all->asked ? all->asked : all->peak;
         return;
     }
     must_ok(weir_stream_wait(it->device, stream, it->streams[0]));
     must_ok(weir_stream_wait(it->device, stream, it->streams[1]));
+    all->whole -= whole_at(it->pool, at);
     give(it->pool, stream, at->ptr, at->bytes);
     all->asked -= at->bytes;
-    all->whole -= rounded(at->bytes);
     all->deallocations++, all->out--;
     at->ptr = NULL;
 }

@@ -7,8 +7,9 @@
  * made to wait on the device; growth; and last, after free chunks went back upstream,
  * growth once more. The host never waits. Requests are rounded up to 256 bytes; and,
  * from 8 KiB to 1 MiB, while the pool can at least double, to a sixteenth of the power
- * of two below, so that what was freed serves others that are about as large; `exact`
- * leaves that out.
+ * of two below, so that what was freed serves others that are about as large. So long,
+ * a thread that keeps nearly as much as it may (below) hands out what is larger by up
+ * to an eighth of the request and less than 32 KiB, too. `exact` leaves both out.
  *
  * So streams that go on as before come to have enough each, and wait for nobody; and
  * while the pool grows no more than the slack lies free on streams that are idle,
