@@ -59,14 +59,14 @@ struct weir__pool;
 #define WEIR__CACHED_BITS    13u    /* 2 MiB */
 #define WEIR__SPILL_MOST     16u
 #define WEIR__ROOM_LOOKS     16u
-#define WEIR__NEXT_SHARE     8u      /* of a request may be too much */
+#define WEIR__NEXT_SHARE     8u      /* so large a part of a request may be too much */
 #define WEIR__PASSED_MOST    1024u
 #define WEIR__CLOSE_EVERY    64u
 #define WEIR__DEPOT_MOST     1024u
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
 #define WEIR__ROOM_SHARE     24u     /* of a cache that is full becomes room at once */
-#define WEIR__NEARLY_SHARE   8u      /* of it is left: it is nearly full */
+#define WEIR__NEARLY_SHARE   8u      /* ... less is left where it is nearly full */
 #define WEIR__RECENT         1024u
 /* Multiplied by that, 32 addresses of one distance differ in the bits that are taken,
  * for all distances of a power of two from 256 bytes to 1 MiB times 1 to 15. */

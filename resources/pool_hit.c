@@ -103,38 +103,52 @@ static inline bool take_top(weir__pool *self, weir__seat *seat, weir__cache *cac
     return true;
 }
 
-/* Whether the request may have a block of the next larger size instead of one of its
- * own, of which there is none: where the cache is nearly full, one more would drive out
- * another. As long as there is room it is had for good, and there the next time. */
+/* Whether a request may have a block of the next larger size instead of one of its own,
+ * of which there is none: where bins have nearly all that is kept, one more would drive
+ * out another. As long as there is room it is had for good, and there the next time. */
 static inline bool may_have_next(const weir__pool *self, const weir__cache *cache,
-                                 const weir__bin *bin, size_t bytes)
+                                 const weir__bin *next, size_t bytes)
 {
-    const weir__bin *next = bin + 1;
-    if (next == cache->bins + WEIR__BINS || next->count == 0 ||
-        cache->bytes <= self->cache_bytes - self->cache_bytes / WEIR__NEARLY_SHARE)
+    const size_t kept = cache->bytes - cache->spill.bytes;
+    if (next == cache->bins + WEIR__BINS ||
+        kept <= self->cache_bytes - self->cache_bytes / WEIR__NEARLY_SHARE)
         return false;
     const uint32_t need = grains_of(bytes), more = next->grains - need;
     return more <= need / WEIR__NEXT_SHARE &&
            more <= atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
 }
 
+/* The bin that has a block for the request: its own, or the next; or null. */
+static inline weir__bin *bin_that_has(const weir__pool *self, const weir__cache *cache,
+                                      weir__bin *bin, size_t bytes)
+{
+    const weir__heap_view *view = &self->heap.view;
+    if (weir__bin_is_ready(bin, view))
+        return bin;
+    return may_have_next(self, cache, bin + 1, bytes) &&
+                   weir__bin_is_ready(bin + 1, view)
+               ? bin + 1
+               : NULL;
+}
+
 /* What is no plain hit: from the second magazine, which becomes the first, of the next
- * larger size, or by a refill; and what the ledger has to hear. */
+ * larger size, or by a refill. */
 static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
                                  size_t bytes, size_t alignment, void **out,
                                  weir__errand *after)
 {
     uint32_t grains;
     weir__bin *bin = bin_for(self, cache, bytes, &grains);
+    weir__bin *has = NULL;
     bool done = false;
-    if (bin->grains != grains) {
+    if (bin->grains != grains)
         (void)weir__cache_claim(cache, &self->heap.view, grains);
-    } else if (weir__bin_is_ready(bin, &self->heap.view)) {
-        done = take_top(self, seat, cache, bin, bytes, alignment, out);
+    else
+        has = bin_that_has(self, cache, bin, bytes);
+    if (has != NULL) {
+        done = take_top(self, seat, cache, has, bytes, alignment, out);
         if (WEIR_UNLIKELY(!done))
-            weir__cache_give_up(cache, bin);
-    } else if (may_have_next(self, cache, bin, bytes)) {
-        done = take_top(self, seat, cache, bin + 1, bytes, alignment, out);
+            weir__cache_give_up(cache, has);
     }
     if (!done) {
         bool loads;
@@ -418,7 +432,8 @@ static inline bool put_on_stack(weir__pool *self, weir__seat *seat, weir__cache 
     return true;
 }
 
-/* What this thread has not handed out lately; inside of the gate, which it leaves. */
+/* What this thread has not handed out lately; inside of the gate, which it leaves. The
+ * stream's cache; null: it may have one, but not at its first place. */
 static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream stream,
                                             void *ptr, size_t bytes, size_t alignment,
                                             weir__cache *cache)
@@ -432,11 +447,11 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
                     is_power_of_two(alignment)))
         it = weir__pool_look_up_out(self, ptr, bytes, alignment);
     if (WEIR_LIKELY(it.block != NULL)) {
-        /* By what was asked for, which is of the block's class: so that it is loaded
-         * while the block still is. */
+        /* By what was asked for, so that it is loaded while the block still is; unless
+         * that has blocks of another size, as where this one was lent. */
         weir__bin *bin = weir__cache_bin(cache, grains_of(bytes));
         const uint32_t grains = weir__heap_grains(it.block);
-        if (WEIR_UNLIKELY(bin->grains != grains)) /* it is larger than its class */
+        if (WEIR_UNLIKELY(bin->grains != grains))
             bin = weir__cache_bin(cache, grains);
         return put_on_stack(self, seat, cache, bin, it.block, it.id, ptr, bytes,
                             alignment);

@@ -204,7 +204,8 @@ static inline size_t weir__pool_whole_grains(size_t bytes)
     return (bytes + WEIR__HEAP_GRAIN - 1) & ~(WEIR__HEAP_GRAIN - 1);
 }
 
-/* What a request for `bytes` bytes gets. Relaxed: the block remembers. */
+/* What a request for `bytes` bytes gets that is lent none. Relaxed: the block
+ * remembers. */
 static inline size_t weir__pool_room_for(const weir__pool *pool, size_t bytes)
 {
     size_t room = weir__pool_whole_grains(bytes);

@@ -21,6 +21,11 @@ static inline weir__heap_block *block_at(const weir__heap *heap, uint32_t id)
     return weir__heap_block_of(heap, id);
 }
 
+static inline weir__heap_tie *tie_at(const weir__heap *heap, uint32_t id)
+{
+    return weir__heap_tie_at(heap, id);
+}
+
 /* ---- holding and releasing ---- */
 
 void weir__heap_hold(weir__heap *heap, uint32_t id)
@@ -38,11 +43,6 @@ void weir__heap_hold(weir__heap *heap, uint32_t id)
         weir__heap_limbo_remove(heap, id);
     }
     weir__heap_set_tag(block, WEIR__HEAP_HELD);
-}
-
-static inline weir__heap_tie *tie_at(const weir__heap *heap, uint32_t id)
-{
-    return weir__heap_tie_at(heap, id);
 }
 
 static inline void join(weir__heap *heap, weir__heap_tie *tie, uint32_t id,

@@ -16,7 +16,7 @@
  *     is in the request's own bin, or in the next that has any.
  *   - What was handed out is in the map by address, but for what found no room there;
  *     what has never been, but as a chunk's first block, is not. A block's neighbours
- *     stand in its record; behind the last of a chunk is the chunk's END.
+ *     stand in its tie; behind the last of a chunk is the chunk's END.
  *
  * Giving back never needs memory: a merge only frees records, and for what merges with
  * nothing some are kept. Should these be used up the block is RETURNED: free, but not
@@ -372,15 +372,8 @@ weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
 uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
                              size_t alignment, weir__mark front, weir__mark rest);
 
-/* The tie of a record: those of a slab are behind its records, and half as large. */
-static inline weir__heap_tie *weir__heap_tie_of(weir__heap_block *record, uint32_t id)
-{
-    const uint32_t records = 1u << WEIR__SLAB_BITS, at = id & (records - 1);
-    return (weir__heap_tie *)(record + records) - at;
-}
-
-/* Where the record of a block is, and where those of an owner's blocks should be: in a
- * byte for each group, behind the ties. */
+/* Where the record of a block is, and where those of an owner's blocks should be: a
+ * byte for each group of records says so, behind the slab's ties. */
 static inline uint8_t *weir__heap_home_at(weir__heap_block *record, uint32_t id)
 {
     const uint32_t records = 1u << WEIR__SLAB_BITS, at = id & (records - 1);

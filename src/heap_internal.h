@@ -67,6 +67,14 @@ static inline void weir__heap_set_behind(weir__heap_tie *tie, uint32_t id)
     tie->after = id | (tie->after & WEIR__AFTER_MAPPED);
 }
 
+/* The tie of a record: those of a slab are behind its records, and half as large. */
+static inline weir__heap_tie *weir__heap_tie_of(weir__heap_block *record, uint32_t id)
+{
+    const uint32_t records = 1u << WEIR__SLAB_BITS, at = id & (records - 1);
+    return (weir__heap_tie *)((uintptr_t)record + records * sizeof *record -
+                              at * sizeof(weir__heap_tie));
+}
+
 static inline weir__heap_tie *weir__heap_tie_at(const weir__heap *heap, uint32_t id)
 {
     const uint32_t records = 1u << WEIR__SLAB_BITS, at = id & (records - 1);

@@ -5,9 +5,9 @@
  * follow a stale id, and must find a block record there. For the same reason arrays
  * that the view names are kept when a longer one takes their place.
  *
- * A slab begins at a line, and each group of records in it, three lines, has a home
- * from when the first of them is taken. Homes are there for speed alone: where one has
- * no record to spare, another's will do. */
+ * A slab begins at a line, and each group of records in it, two lines, has a home from
+ * when the first of them is taken. Homes are there for speed alone: where one has no
+ * record to spare, another's will do. */
 #include "heap_internal.h"
 
 #include <string.h>

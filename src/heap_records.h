@@ -1,10 +1,11 @@
 /* heap_records.h - the heap's records, as who reads them without the heap's lock sees
  * them: blocks, and the way from an address to its block.
  *
- * Every block of a chunk, whatever its state, has one record of 24 bytes; what is free
- * has a second one with its marks and its place in the bins (heap.c). Records are
- * named by ids, live in slabs that stay until the heap is closed, and are reused as
- * records only: whoever follows a stale id finds a record, if perhaps another's.
+ * Every block of a chunk, whatever its state, has one record of 16 bytes, and apart
+ * from that a tie of 8 that names its neighbours (heap.h); what is free has a second
+ * record with its marks and its place in the bins (heap.c). Records are named by ids,
+ * live in slabs that stay until the heap is closed, and are reused as records only:
+ * whoever follows a stale id finds a record, if perhaps another's.
  *
  *     address -> segment of 8 MiB -> entry of 4 bytes -> record
  *                hashed              hashed: some bits
@@ -91,8 +92,9 @@ typedef struct weir__heap_taken {
 #define WEIR__HEAP_HOMES 64u
 #endif
 
-/* So many records fill three lines of 64 bytes, which have one home: whoever hits
- * writes to the record of his block, and shall share its lines with nobody else. */
+/* So many records fill two lines of 64 bytes, and their ties one, which have one home:
+ * whoever hits writes to the record of his block, and shall share its lines with nobody
+ * else. */
 #define WEIR__HOME_BITS 3u
 
 /* A stretch of addresses, with an entry for each block that begins there, in a hash

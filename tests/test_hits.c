@@ -367,6 +367,67 @@ static void a_full_cache_lends_what_is_larger(void **state)
     close_scene(&it);
 }
 
+/* A block that was lent, found by its address when it comes back, is put where those of
+ * its size are. */
+static void what_was_lent_goes_back_to_its_size(void **state)
+{
+    (void)state;
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.cache_bytes = 2 * GRAIN;
+    void *small, *next, *ptr;
+    pool_scene it = open_with_next(&options, &small, &next);
+    weir_stream stream = it.streams[0];
+    counts before = counts_here(&it);
+    must_ok(weir_allocate(it.pool, stream, GRAIN, 64, &ptr));
+    must(ptr == next);
+    must(weir_deallocate(it.pool, stream, ptr, GRAIN, 64));
+    ptr = take(it.pool, stream, 2 * GRAIN);
+    must(ptr == next);
+    must_have_counted_nothing(&it, &before);
+    give(it.pool, stream, ptr, 2 * GRAIN);
+    give(it.pool, stream, small, GRAIN);
+    close_scene(&it);
+}
+
+/* There is no size next to the largest that has a bin. */
+static void the_largest_size_is_lent_nothing(void **state)
+{
+    (void)state;
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.cache_bytes = 2 * GRAIN;
+    void *small, *next;
+    pool_scene it = open_with_next(&options, &small, &next);
+    void *first = take(it.pool, it.streams[0], LARGEST);
+    void *second = take(it.pool, it.streams[0], LARGEST);
+    must(first != second && second != next);
+    give(it.pool, it.streams[0], second, LARGEST);
+    give(it.pool, it.streams[0], first, LARGEST);
+    give(it.pool, it.streams[0], small, GRAIN);
+    close_scene(&it);
+}
+
+/* What was spilt goes with the next miss: it fills no cache. */
+static void what_is_spilt_fills_no_cache(void **state)
+{
+    (void)state;
+    const size_t large = 58 * GRAIN;
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.cache_bytes = 64 * GRAIN;
+    void *small, *next;
+    pool_scene it = open_with_next(&options, &small, &next);
+    weir_stream stream = it.streams[0];
+    for (int i = 0; i < QUIET_ROUNDS; i++)
+        run_on(&it, 0, large, 1);
+    counts before = counts_here(&it);
+    run_on(&it, 0, large, 1);
+    must_have_counted_nothing(&it, &before); /* it waits there */
+    void *ptr = take(it.pool, stream, GRAIN);
+    must(ptr != next);
+    give(it.pool, stream, ptr, GRAIN);
+    give(it.pool, stream, small, GRAIN);
+    close_scene(&it);
+}
+
 /* Where it has, the request gets one of its own; and where no block is larger than what
  * was asked for. */
 static void only_a_full_cache_lends(void **state)
@@ -434,6 +495,9 @@ int main(void)
         cmocka_unit_test(what_was_a_hit_becomes_larger),
         cmocka_unit_test(a_hit_is_as_large_as_asked_for),
         cmocka_unit_test(a_full_cache_lends_what_is_larger),
+        cmocka_unit_test(what_was_lent_goes_back_to_its_size),
+        cmocka_unit_test(the_largest_size_is_lent_nothing),
+        cmocka_unit_test(what_is_spilt_fills_no_cache),
         cmocka_unit_test(only_a_full_cache_lends),
         cmocka_unit_test(a_hit_is_of_its_stream),
     };

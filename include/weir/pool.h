@@ -41,10 +41,11 @@
  * nor go back in parts: NOT_SUPPORTED.
  *
  * What a thread frees on a stream that Weir knows (made by it, registered, or the
- * legacy stream) it keeps at first, and hands out again for the same size on the same
- * stream without a lock: blocks of up to 2 MiB while there is room, for which larger
- * ones make way. What is larger than that is kept only while no stream has wanted more
- * than its own for a while, and only until the thread asks for what it has not kept.
+ * legacy stream) it keeps at first, and hands out again on the same stream, for the
+ * same size or nearly so, without a lock: blocks of up to 2 MiB while there is room,
+ * for which larger ones make way. What is larger than that is kept only while no stream
+ * has wanted more than its own for a while, and only until the thread asks for what it
+ * has not kept.
  *
  * A thread that only frees gets what it needs for that from one that allocates. All
  * that threads keep is taken back before the pool refuses; before it grows, if all
