@@ -265,8 +265,7 @@ static inline uint32_t split(weir__heap *heap, uint32_t id, weir__heap_block *bl
 /* What is handed out has to be found by its address. */
 static inline void put_on_map(weir__heap *heap, uint32_t id, weir__heap_block *block)
 {
-    weir__heap_tie *tie = weir__heap_tie_of(block, id);
-    if (!weir__heap_is_mapped(tie))
+    if (!weir__heap_is_mapped(weir__heap_tie_of(block, id)))
         weir__heap_map_insert(heap, id, block);
 }
 

@@ -73,7 +73,7 @@ weir__heap_run weir__heap_find_run(const weir__heap *heap, size_t bytes,
     for (const weir__chunk *chunk = heap->oldest; chunk; chunk = chunk->newer) {
         uint32_t id = weir__heap_first(heap, chunk);
         while (id != chunk->end) { /* which is not idle */
-            uint32_t end = id;
+            uint32_t end;
             if (idle_from(heap, id, &end) >= bytes)
                 search_idle(heap, &search, id, end);
             id = end != chunk->end ? behind(heap, end) : end;

@@ -319,12 +319,16 @@ static void a_hit_is_as_large_as_asked_for(void **state)
     close_scene(&it);
 }
 
-/* A cache has a block of two grains, and once had one of one grain, which is out. */
-static pool_scene open_with_next(const weir_pool_options *options, void **small,
+/* A cache of so many bytes has a block of two grains, and once had one of one grain,
+ * which is out. */
+static pool_scene open_with_next(size_t cache_bytes, bool exact, void **small,
                                  void **next)
 {
     pool_scene it = open_quiet_scene();
-    reopen_as(&it, options);
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.cache_bytes = cache_bytes;
+    options.exact = exact;
+    reopen_as(&it, &options);
     weir_stream stream = it.streams[0];
     give(it.pool, stream, take(it.pool, stream, GRAIN), GRAIN);
     *small = take(it.pool, stream, GRAIN);
@@ -344,10 +348,8 @@ static size_t out_in(weir_resource *pool)
 static void a_full_cache_lends_what_is_larger(void **state)
 {
     (void)state;
-    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-    options.cache_bytes = 2 * GRAIN;
     void *small, *next;
-    pool_scene it = open_with_next(&options, &small, &next);
+    pool_scene it = open_with_next(2 * GRAIN, false, &small, &next);
     weir_stream stream = it.streams[0];
     counts before = counts_here(&it);
     void *ptr = take(it.pool, stream, GRAIN - 1);
@@ -372,10 +374,8 @@ static void a_full_cache_lends_what_is_larger(void **state)
 static void what_was_lent_goes_back_to_its_size(void **state)
 {
     (void)state;
-    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-    options.cache_bytes = 2 * GRAIN;
     void *small, *next, *ptr;
-    pool_scene it = open_with_next(&options, &small, &next);
+    pool_scene it = open_with_next(2 * GRAIN, false, &small, &next);
     weir_stream stream = it.streams[0];
     counts before = counts_here(&it);
     must_ok(weir_allocate(it.pool, stream, GRAIN, 64, &ptr));
@@ -393,10 +393,8 @@ static void what_was_lent_goes_back_to_its_size(void **state)
 static void the_largest_size_is_lent_nothing(void **state)
 {
     (void)state;
-    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-    options.cache_bytes = 2 * GRAIN;
     void *small, *next;
-    pool_scene it = open_with_next(&options, &small, &next);
+    pool_scene it = open_with_next(2 * GRAIN, false, &small, &next);
     void *first = take(it.pool, it.streams[0], LARGEST);
     void *second = take(it.pool, it.streams[0], LARGEST);
     must(first != second && second != next);
@@ -411,10 +409,8 @@ static void what_is_spilt_fills_no_cache(void **state)
 {
     (void)state;
     const size_t large = 58 * GRAIN;
-    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-    options.cache_bytes = 64 * GRAIN;
     void *small, *next;
-    pool_scene it = open_with_next(&options, &small, &next);
+    pool_scene it = open_with_next(64 * GRAIN, false, &small, &next);
     weir_stream stream = it.streams[0];
     for (int i = 0; i < QUIET_ROUNDS; i++)
         run_on(&it, 0, large, 1);
@@ -444,11 +440,9 @@ static void only_a_full_cache_lends(void **state)
         { 2 * GRAIN, true, false },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-        options.cache_bytes = cases[i].cache_bytes;
-        options.exact = cases[i].exact;
         void *small, *next;
-        pool_scene it = open_with_next(&options, &small, &next);
+        pool_scene it =
+            open_with_next(cases[i].cache_bytes, cases[i].exact, &small, &next);
         void *ptr = take(it.pool, it.streams[0], GRAIN);
         must((ptr == next) == cases[i].lends);
         must_equal(out_in(it.pool), (cases[i].lends ? 3 : 2) * GRAIN);
@@ -479,6 +473,29 @@ static void a_hit_is_of_its_stream(void **state)
     close_scene(&it);
 }
 
+/* What is freed on a stream goes out on no other as if it were its own: whether the
+ * stream has no cache yet, or has one, and wherever in the table that is. */
+static void a_free_is_of_its_stream(void **state)
+{
+    (void)state;
+    enum { OTHERS = 24, TURNS = 3 };
+    pool_scene it = open_quiet_scene();
+    weir_stream others[OTHERS];
+    for (int i = 0; i < OTHERS; i++)
+        others[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    for (int i = 0; i < TURNS * OTHERS; i++) {
+        run_on(&it, 0, KIB, 2); /* has two for the next two */
+        void *freed = take(it.pool, it.streams[0], KIB);
+        give(it.pool, others[i % OTHERS], freed, KIB);
+        void *next = take(it.pool, it.streams[0], KIB);
+        must(next != freed);
+        give(it.pool, it.streams[0], next, KIB);
+    }
+    for (int i = 0; i < OTHERS; i++)
+        must_ok(weir_stream_destroy(it.device, others[i]));
+    close_scene(&it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -500,6 +517,7 @@ int main(void)
         cmocka_unit_test(what_is_spilt_fills_no_cache),
         cmocka_unit_test(only_a_full_cache_lends),
         cmocka_unit_test(a_hit_is_of_its_stream),
+        cmocka_unit_test(a_free_is_of_its_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
