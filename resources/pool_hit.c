@@ -221,15 +221,11 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
     return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
 }
 
-/* The calling thread's seat in the pool, if that is the one it used last; but null in a
- * stepped run, where threads may change at each call. */
+/* The calling thread's seat in the pool, if that is the one it used last. */
 static inline weir__seat *hit_seat(const weir__pool *self)
 {
-    const weir__thread *thread = &weir__own_thread;
-    weir__seat *seat = thread->seat;
-    return WEIR_LIKELY(seat != NULL && seat->pool == self && thread->baton == NULL)
-               ? seat
-               : NULL;
+    weir__seat *seat = weir__own_thread.seat;
+    return WEIR_LIKELY(seat != NULL && seat->pool == self) ? seat : NULL;
 }
 
 /* The stream's cache, if it is the last that was looked for or at its first place;
@@ -254,7 +250,7 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
                       alignment != WEIR_ALIGNMENT || out == NULL ||
                       weir__device_is_lost(self->device) ||
                       !weir__gate_enter(&seat->gate)))
-        return weir__allocate_fully(mr, stream, bytes, alignment, out);
+        return weir__allocate_rest(mr, stream, bytes, alignment, out);
 
     weir__cache *cache = near_cache(seat, stream);
     if (WEIR_UNLIKELY(cache == NULL))
@@ -457,7 +453,7 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
                             alignment);
     }
     weir__gate_leave(&seat->gate);
-    return weir__deallocate_fully(mr, stream, ptr, bytes, alignment);
+    return weir__deallocate_rest(mr, stream, ptr, bytes, alignment);
 }
 
 bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_t bytes,
@@ -466,7 +462,7 @@ bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_
     weir__pool *self = mr->self;
     weir__seat *seat = hit_seat(self);
     if (WEIR_UNLIKELY(seat == NULL || !weir__gate_enter(&seat->gate)))
-        return weir__deallocate_fully(mr, stream, ptr, bytes, alignment);
+        return weir__deallocate_rest(mr, stream, ptr, bytes, alignment);
 
     weir__cache *cache = near_cache(seat, stream);
     if (WEIR_UNLIKELY(cache == NULL))

@@ -13,7 +13,7 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
 bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
                            size_t alignment);
 
-/* What weir_allocate and weir_deallocate do where no ledger listens. */
+/* What weir_allocate and weir_deallocate do: see weir__counting. */
 weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
                            size_t alignment, void **out);
 bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_t bytes,

@@ -125,7 +125,7 @@ static WEIR_NOINLINE bool release_and_leave(weir__cache *cache, weir__heap_block
     }
     weir__gate_leave(&seat->gate);
     return WEIR_LIKELY(is_out) ||
-           weir__deallocate_fully(self->mr, stream, ptr, bytes, alignment);
+           weir__deallocate_rest(self->mr, stream, ptr, bytes, alignment);
 }
 
 bool weir__pool_put_back_large(weir__cache *cache, weir__heap_block *block, uint32_t id,

@@ -148,15 +148,6 @@ static WEIR_COLD weir_status check_alignment(weir_resource *mr, size_t alignment
     return WEIR_OK;
 }
 
-/* What all calls begin with that take a resource and can fail. */
-static weir_status enter(const weir_resource *mr)
-{
-    weir_status status = weir__enter();
-    if (status == WEIR_OK && mr == NULL)
-        status = weir__fail(WEIR_INVALID_ARGUMENT, "the resource is null");
-    return status;
-}
-
 static weir_status refuse_if_lost(weir_resource *mr)
 {
     if (!weir__device_is_lost(mr->device))
@@ -195,27 +186,36 @@ static WEIR_COLD weir_status answer_alone(weir_resource *mr, size_t bytes,
     return refuse_if_lost(mr);
 }
 
-/* With whatever there is to do behind the resource's own part. */
+static inline weir_status allocate_by_table(weir_resource *mr, weir_stream stream,
+                                            size_t bytes, size_t alignment, void **out)
+{
+    void *ptr = NULL;
+    weir_status status = mr->ops.allocate(mr->self, stream, bytes, alignment, &ptr);
+    if (status == WEIR_OK && (ptr == NULL || ((uintptr_t)ptr & (alignment - 1)) != 0))
+        status = refuse_address(mr, stream, ptr, bytes, alignment);
+    if (status != WEIR_OK)
+        return status;
+    if (mr->counting == NULL)
+        count_out(mr);
+    *out = ptr;
+    return WEIR_OK;
+}
+
+/* With whatever there is to do around the resource's own part. */
 static __attribute__((noinline)) weir_status
 allocate_watched(weir_resource *mr, weir_stream stream, size_t bytes, size_t alignment,
                  void **out)
 {
-    void *ptr = NULL;
     weir__thread *thread = weir__thread_self();
     thread->depth++;
-    weir_status status = mr->ops.allocate(mr->self, stream, bytes, alignment, &ptr);
-    if (status == WEIR_OK && (ptr == NULL || ((uintptr_t)ptr & (alignment - 1)) != 0))
-        status = refuse_address(mr, stream, ptr, bytes, alignment);
+    weir_status status =
+        WEIR_UNLIKELY(mr->quick_is_watched)
+            ? mr->counting->allocate(mr, stream, bytes, alignment, out)
+            : allocate_by_table(mr, stream, bytes, alignment, out);
     thread->depth--;
-    if (status != WEIR_OK)
-        return status;
-
-    if (mr->counting == NULL)
-        count_out(mr);
-    if (mr->listens && thread->depth == 0)
-        tell_allocate(mr, stream, ptr, bytes);
-    *out = ptr;
-    return WEIR_OK;
+    if (status == WEIR_OK && mr->listens && thread->depth == 0)
+        tell_allocate(mr, stream, *out, bytes);
+    return status;
 }
 
 /* In a stepped run or a fork's child, or what does not go to the resource. */
@@ -243,6 +243,14 @@ weir_status weir__allocate_fully(weir_resource *mr, weir_stream stream,
     return allocate_watched(mr, stream, bytes, alignment, out);
 }
 
+weir_status weir__allocate_rest(weir_resource *mr, weir_stream stream,
+                                size_t bytes, size_t alignment, void **out)
+{
+    return WEIR_UNLIKELY(mr->quick_is_watched)
+               ? allocate_by_table(mr, stream, bytes, alignment, out)
+               : weir__allocate_fully(mr, stream, bytes, alignment, out);
+}
+
 weir_status weir_allocate(weir_resource *mr, weir_stream stream,
                           size_t bytes, size_t alignment, void **out)
 {
@@ -254,7 +262,7 @@ weir_status weir_allocate(weir_resource *mr, weir_stream stream,
 weir_status weir_resource_extend(weir_resource *mr, weir_stream stream, void *ptr,
                                  size_t bytes, size_t alignment, size_t new_bytes)
 {
-    weir_status status = enter(mr);
+    weir_status status = weir__resource_enter(mr);
     if (status != WEIR_OK)
         return status;
     status = check_alignment(mr, alignment);
@@ -284,7 +292,7 @@ weir_status weir_resource_cut(weir_resource *mr, void *ptr, size_t bytes,
                               size_t alignment, size_t wanted_bytes, size_t *from,
                               size_t *to)
 {
-    weir_status status = enter(mr);
+    weir_status status = weir__resource_enter(mr);
     if (status == WEIR_OK && (from == NULL || to == NULL))
         status = weir__fail(WEIR_INVALID_ARGUMENT, "from or to is null");
     if (status == WEIR_OK)
@@ -354,7 +362,9 @@ deallocate_watched(weir_resource *mr, weir_stream stream, void *ptr, size_t byte
     else if (mr->listens)
         tell_given_below(mr, stream);
     thread->depth++;
-    bool done = mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment);
+    bool done = WEIR_UNLIKELY(mr->quick_is_watched)
+                    ? mr->counting->deallocate(mr, stream, ptr, bytes, alignment)
+                    : mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment);
     thread->depth--;
     if (done && !counts_itself)
         count_back(mr);
@@ -382,6 +392,14 @@ bool weir__deallocate_fully(weir_resource *mr, weir_stream stream,
                       !could_be_out(mr, bytes, alignment)))
         return deallocate_otherwise(mr, stream, ptr, bytes, alignment);
     return deallocate_watched(mr, stream, ptr, bytes, alignment);
+}
+
+bool weir__deallocate_rest(weir_resource *mr, weir_stream stream,
+                           void *ptr, size_t bytes, size_t alignment)
+{
+    return WEIR_UNLIKELY(mr->quick_is_watched)
+               ? mr->ops.deallocate(mr->self, stream, ptr, bytes, alignment)
+               : weir__deallocate_fully(mr, stream, ptr, bytes, alignment);
 }
 
 bool weir_deallocate(weir_resource *mr, weir_stream stream,
@@ -440,38 +458,6 @@ bool weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t al
     return done || is_left_out;
 }
 
-/* Whether what it does not answer itself is asked of its upstream. */
-static bool passes_on(const weir_resource *mr)
-{
-    return mr->upstream != NULL && mr->second == NULL;
-}
-
-weir_resource *weir__resource_below(weir_resource *mr)
-{
-    return passes_on(mr) ? mr->upstream : NULL;
-}
-
-weir_status weir_resource_find(weir_resource *mr, const void *ptr, weir_block *out)
-{
-    const weir_block none = { .struct_size = sizeof none };
-    weir_status status = weir__fill_out(out, &none, sizeof none);
-    if (status == WEIR_OK)
-        status = enter(mr);
-    if (status != WEIR_OK)
-        return status;
-
-    while (mr->ops.find == NULL && passes_on(mr))
-        mr = mr->upstream;
-    if (mr->ops.find == NULL)
-        return weir__fail(WEIR_NOT_SUPPORTED, "%s keeps no record of its blocks",
-                          mr->ops.name);
-    weir_block block = none;
-    status = mr->ops.find(mr->self, ptr, &block);
-    if (status != WEIR_OK)
-        return status;
-    return weir__fill_out(out, &block, sizeof block);
-}
-
 bool weir_free(weir_resource *mr, void *ptr)
 {
     if (ptr == NULL || weir__enter() != WEIR_OK)
@@ -495,105 +481,4 @@ bool weir_free(weir_resource *mr, void *ptr)
     bool done = mr->ops.deallocate(mr->self, WEIR_STREAM_LEGACY, ptr, SIZE_MAX, 1);
     WEIR_CHECK(!done, "a block that was not out came back");
     return false;
-}
-
-/* ---- the rest ---- */
-
-weir_resource *weir__resource_counting(weir_resource *mr)
-{
-    while (mr != NULL && mr->ops.statistics == NULL)
-        mr = weir__resource_below(mr);
-    return mr;
-}
-
-/* What the second may keep beside what upstream holds, unless that is the same; who
- * does not tell how much it is leaves it nothing. */
-static size_t keep_of_second(weir_resource *mr, size_t keep_bytes)
-{
-    weir_resource_statistics now = { .struct_size = sizeof now };
-    weir_resource *counting = weir__resource_counting(mr->upstream);
-    if (counting != NULL && counting == weir__resource_counting(mr->second))
-        return keep_bytes;
-    if (weir_resource_get_statistics(mr->upstream, &now) != WEIR_OK ||
-        now.held_bytes >= keep_bytes)
-        return 0;
-    return keep_bytes - now.held_bytes;
-}
-
-static size_t trim_upstream(weir_resource *mr, size_t keep_bytes)
-{
-    if (mr->upstream == NULL)
-        return 0;
-    size_t bytes = weir_resource_trim_sync(mr->upstream, keep_bytes);
-    if (mr->second != NULL)
-        bytes += weir_resource_trim_sync(mr->second, keep_of_second(mr, keep_bytes));
-    return bytes;
-}
-
-size_t weir_resource_trim_sync(weir_resource *mr, size_t keep_bytes)
-{
-    if (enter(mr) != WEIR_OK)
-        return 0;
-    if (mr->ops.trim_sync == NULL)
-        return trim_upstream(mr, keep_bytes);
-    weir__thread *thread = weir__thread_self();
-    thread->depth++;
-    size_t bytes = mr->ops.trim_sync(mr->self, keep_bytes);
-    thread->depth--;
-    return bytes;
-}
-
-weir_status weir_resource_get_properties(weir_resource *mr,
-                                         weir_resource_properties *out)
-{
-    weir_status status = enter(mr);
-    if (status != WEIR_OK)
-        return status;
-    return weir__fill_out(out, &mr->properties, sizeof mr->properties);
-}
-
-weir_device *weir_resource_device(weir_resource *mr)
-{
-    return mr == NULL ? NULL : mr->device;
-}
-
-weir_resource *weir_resource_upstream(weir_resource *mr, size_t which)
-{
-    if (mr == NULL || which > 1)
-        return NULL;
-    return which == 0 ? mr->upstream : mr->second;
-}
-
-weir_status weir_resource_get_statistics(weir_resource *mr,
-                                         weir_resource_statistics *out)
-{
-    const weir_resource_statistics none = { .struct_size = sizeof none };
-    weir_status status = weir__fill_out(out, &none, sizeof none);
-    if (status == WEIR_OK)
-        status = enter(mr);
-    if (status != WEIR_OK)
-        return status;
-
-    weir_resource *counting = weir__resource_counting(mr);
-    if (counting == NULL)
-        return weir__fail(WEIR_NOT_SUPPORTED, "%s keeps no statistics", mr->ops.name);
-    weir_resource_statistics statistics = none;
-    counting->ops.statistics(counting->self, &statistics);
-    return weir__fill_out(out, &statistics, sizeof statistics);
-}
-
-weir_status weir_resource_refuse(weir_status status, const char *message)
-{
-    if (status == WEIR_OK)
-        return status;
-    return weir__fail(status, "%s", message != NULL ? message
-                                                    : weir_status_string(status));
-}
-
-void weir_resource_report_misuse(const weir_misuse *misuse)
-{
-    if (misuse == NULL)
-        return;
-    weir__misuse(misuse->kind, misuse->ptr, misuse->bytes, "%s",
-                 misuse->message != NULL ? misuse->message : "a rule was broken");
 }

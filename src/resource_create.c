@@ -153,8 +153,10 @@ weir_status weir__resource_create_counting(const weir_resource_ops *ops,
     mr->max_alignment = made.properties.max_alignment;
     mr->knows_blocks = made.properties.can_find || counting != NULL;
     mr->listens = made.properties.device->listens;
-    const bool is_short =
-        counting != NULL && counting->allocate != NULL && !mr->listens;
+    const bool is_quick = counting != NULL && counting->allocate != NULL;
+    mr->quick_is_watched =
+        is_quick && weir__device_is_watched(made.properties.device);
+    const bool is_short = is_quick && !mr->quick_is_watched;
     mr->allocate = is_short ? counting->allocate : weir__allocate_fully;
     mr->deallocate = is_short ? counting->deallocate : weir__deallocate_fully;
     mr->device = weir_device_ref(made.properties.device);

@@ -23,9 +23,15 @@ typedef weir_status weir__allocate_call(weir_resource *mr, weir_stream stream,
 typedef bool weir__deallocate_call(weir_resource *mr, weir_stream stream, void *ptr,
                                    size_t bytes, size_t alignment);
 
-/* What weir_allocate and weir_deallocate do, by the resource's table. */
+/* What weir_allocate and weir_deallocate do with a resource that is not quick: all that
+ * is around a call of its table. */
 weir__allocate_call weir__allocate_fully;
 weir__deallocate_call weir__deallocate_fully;
+
+/* What a quick resource's own calls leave undone, by its table: as weir__allocate_fully
+ * and weir__deallocate_fully, unless these have called them. */
+weir__allocate_call weir__allocate_rest;
+weir__deallocate_call weir__deallocate_rest;
 
 /* A resource that counts its blocks itself. The core then counts references only: an
  * allocation and a deallocation change nothing that all threads share, and after
@@ -44,11 +50,13 @@ typedef struct weir__counting {
      * deallocation that brings the last of them back; or by close() itself, where it
      * lets go of what counts in its place. Called without locks. */
     bool (*close)(void *self);
-    /* Null; or where there is no ledger to tell, what weir_allocate and weir_deallocate
-     * do, with arguments as they come, but for `mr`, which is not null. What is quickly
-     * done of a call with good arguments, outside of stepped runs, by a thread that it
-     * knows (see weir__thread.seat), with a device that is not lost, they do. All else
-     * they leave to weir__allocate_fully and weir__deallocate_fully. */
+    /* Null; or, in a resource that is quick, what weir_allocate and weir_deallocate do,
+     * with arguments as they come, but for `mr`, which is not null. What is quickly
+     * done of a call with good arguments by a thread that it knows (see
+     * weir__thread.seat), with a device that is not lost, they do. All else they leave
+     * to weir__allocate_rest and weir__deallocate_rest. Where a ledger listens or
+     * threads take turns these same calls are watched: weir__allocate_fully and
+     * weir__deallocate_fully come before them, and the arguments are good. */
     weir__allocate_call *allocate;
     weir__deallocate_call *deallocate;
 } weir__counting;

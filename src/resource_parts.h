@@ -1,5 +1,5 @@
-/* resource_parts.h - what resource.c (calling resources) and resource_create.c (making
- * them) share. */
+/* resource_parts.h - what resource.c (calling resources), resource_create.c (making
+ * them) and resource_queries.c (asking them) share. */
 #ifndef WEIR_RESOURCE_PARTS_H
 #define WEIR_RESOURCE_PARTS_H
 
@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "internal.h"
 #include "resource_internal.h"
 #include "weir/resource.h"
 
@@ -23,6 +24,8 @@ struct weir_resource {
     bool knows_blocks;            /* it knows what it never gave: it keeps records, or
                                      counts itself */
     bool listens;                 /* there is a ledger to tell */
+    bool quick_is_watched;        /* the quick calls of `counting` come behind all that
+                                     is done around a call of the table */
     bool is_devices_own;          /* its default current one, and so counts itself */
     weir_resource *upstream;      /* counted; null: a leaf */
     weir_resource *second;        /* counted; null: it has no second upstream */
@@ -33,6 +36,15 @@ struct weir_resource {
 /* In `counts`. */
 #define ONE_BLOCK       (UINT64_C(1) << 32)
 #define REFERENCES_MASK (ONE_BLOCK - 1)
+
+/* What all calls begin with that take a resource and can fail. */
+static inline weir_status weir__resource_enter(const weir_resource *mr)
+{
+    weir_status status = weir__enter();
+    if (status == WEIR_OK && mr == NULL)
+        status = weir__fail(WEIR_INVALID_ARGUMENT, "the resource is null");
+    return status;
+}
 
 static inline bool is_power_of_two(size_t n)
 {

@@ -86,8 +86,8 @@ static void hits_of_threads_lock_nothing(void **state)
 static void act_by_turns(void *argument)
 {
     actor *self = argument;
-    for (int round = 0; round < WARM_ROUNDS; round++) {
-        self->turns->changes += self->turns->last != self->stream;
+    for (int round = -WARM_ROUNDS; round < QUIET_ROUNDS; round++) {
+        self->turns->changes += round >= 0 && self->turns->last != self->stream;
         self->turns->last = self->stream;
         run_on(self->scene, self->stream, KIB, 1);
     }
