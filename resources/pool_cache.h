@@ -149,7 +149,8 @@ typedef struct weir__tally {
 typedef struct weir__seat {
     weir__gate gate;
     struct weir__pool *pool;
-    weir__cache *last;       /* of `caches`, that was looked for last; or null */
+    weir__cache *out_of;     /* of `caches`: one that is allocated from, or null */
+    weir__cache *back_to;    /* and one that is freed to: often another */
     weir__cache **caches;    /* open addressing by stream, a power of two, or null */
     uint32_t mask;
     uint32_t cache_count;
@@ -171,18 +172,14 @@ static inline uint32_t weir__stream_hash(weir_stream stream)
 }
 
 /* The seat's cache for `stream`, or null. Behind the gate. */
-static inline weir__cache *weir__cache_find(weir__seat *seat, weir_stream stream)
+static inline weir__cache *weir__cache_find(const weir__seat *seat, weir_stream stream)
 {
-    if (seat->last != NULL && seat->last->stream == stream)
-        return seat->last;
     if (seat->caches == NULL)
         return NULL;
     uint32_t at = weir__stream_hash(stream) & seat->mask;
     weir__cache *cache;
     while ((cache = seat->caches[at]) != NULL && cache->stream != stream)
         at = (at + 1) & seat->mask;
-    if (cache != NULL)
-        seat->last = cache;
     return cache;
 }
 

@@ -204,9 +204,9 @@ static WEIR_NOINLINE weir_status find_and_allocate(weir__pool *self, weir_stream
                                                    size_t bytes, size_t alignment,
                                                    void **out)
 {
-    return allocate_with(self, stream, bytes, alignment, out,
-                         weir__cache_find(weir__own_thread.seat,
-                                          weir__stream_of(stream)));
+    weir__seat *seat = weir__own_thread.seat;
+    seat->out_of = weir__cache_find(seat, weir__stream_of(stream));
+    return allocate_with(self, stream, bytes, alignment, out, seat->out_of);
 }
 
 weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
@@ -228,17 +228,19 @@ static inline weir__seat *hit_seat(const weir__pool *self)
     return WEIR_LIKELY(seat != NULL && seat->pool == self) ? seat : NULL;
 }
 
-/* The stream's cache, if it is the last that was looked for or at its first place;
- * behind the gate. */
-static inline weir__cache *near_cache(weir__seat *seat, weir_stream stream)
+/* The stream's cache, if it is the one at hand or at its first place; behind the
+ * gate. */
+static inline weir__cache *near_cache(const weir__seat *seat, weir__cache **at_hand,
+                                      weir_stream stream)
 {
-    weir__cache *last = seat->last;
-    if (WEIR_LIKELY(last != NULL && (last->stream == stream || last->alias == stream)))
-        return last;
-    weir__cache *cache = weir__cache_probe(seat, stream);
-    if (WEIR_UNLIKELY(last == NULL))
-        seat->last = cache;
-    return cache;
+    weir__cache *cache = *at_hand;
+    if (WEIR_LIKELY(cache != NULL &&
+                    (cache->stream == stream || cache->alias == stream)))
+        return cache;
+    weir__cache *near = weir__cache_probe(seat, stream);
+    if (WEIR_UNLIKELY(cache == NULL))
+        *at_hand = near;
+    return near;
 }
 
 weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
@@ -252,7 +254,7 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
                       !weir__gate_enter(&seat->gate)))
         return weir__allocate_rest(mr, stream, bytes, alignment, out);
 
-    weir__cache *cache = near_cache(seat, stream);
+    weir__cache *cache = near_cache(seat, &seat->out_of, stream);
     if (WEIR_UNLIKELY(cache == NULL))
         return find_and_allocate(self, stream, bytes, alignment, out);
     const uint32_t below = (uint32_t)((bytes - 1) >> WEIR__HEAP_GRAIN_BITS);
@@ -270,12 +272,6 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
 
 /* ---- back ---- */
 
-static void close_now(weir__pool *self, weir__cache *cache)
-{
-    (void)weir__order_close(self->order, cache->clock);
-    cache->unclosed = 0;
-}
-
 /* Makes room in a bin that has two magazines: one goes to the depot, behind a mark, and
  * an event if others may want it. Whether they do is known from the last time, and
  * looked at again under the lock: so that one lock is enough nearly always. */
@@ -285,12 +281,15 @@ static void deposit(weir__pool *self, weir__cache *cache, weir__bin *bin)
         .head = bin->full,
         .holder_tag = cache->holder_tag,
         .grains = bin->grains,
-        .mark = weir__order_mark_here(self->order, cache->clock)
+        .mark = { cache->clock, 0 }
     };
     const bool was_quiet = cache->is_quiet;
-    cache->unclosed += WEIR__MAGAZINE;
-    if (!was_quiet)
-        close_now(self, cache);
+    if (was_quiet) {
+        magazine.mark.number = weir__cache_mark(cache, WEIR__MAGAZINE);
+    } else {
+        magazine.mark = weir__order_mark_closed(self->order, cache->clock);
+        cache->unclosed = 0;
+    }
     cache->bytes -= weir__magazine_bytes(&magazine);
     bin->full = 0;
     weir__mutex_lock(&self->lock);
@@ -298,7 +297,7 @@ static void deposit(weir__pool *self, weir__cache *cache, weir__bin *bin)
     cache->is_quiet = weir__pool_is_quiet_locked(self);
     if (was_quiet && !cache->is_quiet) {
         weir__mutex_unlock(&self->lock);
-        close_now(self, cache);
+        weir__cache_close(self, cache);
         weir__mutex_lock(&self->lock);
     }
     weir__depot_put(&self->depot, magazine);
@@ -438,7 +437,7 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
     weir__seat *seat = weir__own_thread.seat;
     weir__found it = { 0 };
     if (WEIR_UNLIKELY(cache == NULL))
-        cache = weir__cache_find(seat, weir__stream_of(stream));
+        cache = seat->back_to = weir__cache_find(seat, weir__stream_of(stream));
     if (WEIR_LIKELY(cache != NULL && bytes <= self->gate_bytes &&
                     is_power_of_two(alignment)))
         it = weir__pool_look_up_out(self, ptr, bytes, alignment);
@@ -464,7 +463,7 @@ bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_
     if (WEIR_UNLIKELY(seat == NULL || !weir__gate_enter(&seat->gate)))
         return weir__deallocate_rest(mr, stream, ptr, bytes, alignment);
 
-    weir__cache *cache = near_cache(seat, stream);
+    weir__cache *cache = near_cache(seat, &seat->back_to, stream);
     if (WEIR_UNLIKELY(cache == NULL))
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
     const weir__recent *recent = weir__recent_of(seat, ptr);

@@ -151,13 +151,19 @@ static inline weir__heap_taken weir__cache_take_fit_locked(weir__pool *pool,
 
 /* The mark behind which so many blocks become free: one above the counter, see
  * weir__order_steady. */
+static inline uint64_t weir__cache_mark(weir__cache *cache, uint32_t blocks)
+{
+    cache->unclosed += blocks;
+    return atomic_load_explicit(cache->counter, memory_order_relaxed) + 1;
+}
+
+/* The same, and whether others may want memory is looked at. */
 static inline uint64_t weir__cache_mark_locked(weir__pool *pool, weir__cache *cache,
                                                uint32_t blocks)
     WEIR_REQUIRES(pool->lock)
 {
-    cache->unclosed += blocks;
     cache->is_quiet = weir__pool_is_quiet_locked(pool);
-    return atomic_load_explicit(cache->counter, memory_order_relaxed) + 1;
+    return weir__cache_mark(cache, blocks);
 }
 
 /* ---- pool_large.c: what is never in a stack; leaves the gate ---- */

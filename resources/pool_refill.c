@@ -13,24 +13,39 @@
  * elsewhere. */
 #define DRY_LEAST 4
 
-/* *surplus: there is none, but others have some, the depot is half full, and nothing
- * comes back on the stream: what goes from one stream to another, again and again, is
- * handed over as it is. */
-static const weir__magazine *own_magazine(const weir__pool *self,
-                                          const weir__cache *cache, uint32_t grains,
-                                          bool *surplus)
+/* Whether the depot has more of something than it should, and nothing comes back on the
+ * stream: what goes from one stream to another, again and again, is handed over as it
+ * is. */
+static inline bool has_surplus(const weir__pool *self, const weir__cache *cache)
 {
     const weir__depot *depot = &self->depot;
-    const weir__magazine *magazine = weir__depot_next(depot, grains, NULL);
-    *surplus = magazine != NULL && cache->dry > DRY_LEAST &&
-               (depot->bytes > self->cache_bytes / 2 ||
-                depot->count > WEIR__DEPOT_MOST / 2);
+    return cache->dry > DRY_LEAST && (depot->bytes > self->cache_bytes / 2 ||
+                                      depot->count > WEIR__DEPOT_MOST / 2);
+}
+
+/* A magazine of the stream's own. Or, where there is more than enough, the oldest of
+ * another's, if the stream may take it as it is; if not, *surplus is set. */
+static const weir__magazine *find_magazine_locked(weir__pool *self,
+                                                  const weir__cache *cache,
+                                                  uint32_t grains, bool *surplus)
+    WEIR_REQUIRES(self->lock)
+{
+    const weir__depot *depot = &self->depot;
+    const weir__magazine *oldest = weir__depot_next(depot, grains, NULL);
+    const weir__magazine *magazine = oldest;
     for (int i = 0; i < LOOK_MOST && magazine != NULL; i++) {
         if (magazine->mark.clock == cache->clock)
             return magazine;
         magazine = weir__depot_next(depot, grains, magazine);
     }
-    return NULL;
+    if (oldest == NULL || !has_surplus(self, cache))
+        return NULL;
+    if (!weir__order_may_take(self->order, cache->clock, oldest->mark)) {
+        *surplus = true;
+        return NULL;
+    }
+    weir__pool_note_dropped_locked(self); /* before a flusher may have it */
+    return oldest;
 }
 
 bool weir__cache_load(weir__pool *self, weir__cache *cache,
@@ -78,8 +93,7 @@ void weir__cache_settle_some_locked(weir__pool *self, weir__cache *cache)
 void weir__cache_close(weir__pool *self, weir__cache *cache)
 {
     cache->unclosed = 0;
-    (void)weir__order_mark_here(self->order, cache->clock);
-    (void)weir__order_close(self->order, cache->clock);
+    (void)weir__order_mark_closed(self->order, cache->clock);
 }
 
 weir__heap_taken weir__cache_take_done_locked(weir__pool *self,
@@ -117,11 +131,11 @@ void *weir__pool_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
     weir__mutex_lock(&self->lock);
     if (WEIR_LIKELY(weir__heap_promise(&self->heap))) {
         weir__cache_settle_spilt_locked(self, cache);
-        const weir__magazine *own = NULL;
+        const weir__magazine *found = NULL;
         if (self->depot.count != 0)
-            own = own_magazine(self, cache, grains, &after->surplus);
-        if (own != NULL)
-            magazine = weir__depot_take(&self->depot, own);
+            found = find_magazine_locked(self, cache, grains, &after->surplus);
+        if (found != NULL)
+            magazine = weir__depot_take(&self->depot, found);
         else if (!after->surplus)
             taken = weir__cache_take_fit_locked(self, cache, weir__grains_size(grains),
                                                 bytes, alignment);

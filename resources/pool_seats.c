@@ -172,8 +172,7 @@ bool weir__cache_empty(weir__pool *self, weir__cache *cache)
     if (!any && cache->unclosed == 0)
         return false;
     /* Taken now, when all of it is free, and closed before others see it. */
-    weir__mark mark = weir__order_mark_here(self->order, cache->clock);
-    (void)weir__order_close(self->order, cache->clock);
+    weir__mark mark = weir__order_mark_closed(self->order, cache->clock);
     cache->unclosed = 0;
     cache->bytes = 0;
     weir__mutex_lock(&self->lock);
@@ -212,7 +211,7 @@ static void seat_end_caches(weir__pool *self, weir__seat *seat)
         seat->caches[i] = NULL;
     }
     seat->cache_count = 0;
-    seat->last = NULL;
+    seat->out_of = seat->back_to = NULL;
 }
 
 /* After the caches: what then is in a list is in none that there is. */
@@ -301,7 +300,7 @@ static void table_remove(weir__seat *seat, uint32_t at)
 {
     seat->caches[at] = NULL;
     seat->cache_count--;
-    seat->last = NULL;
+    seat->out_of = seat->back_to = NULL;
     for (uint32_t i = (at + 1) & seat->mask; seat->caches[i] != NULL;
          i = (i + 1) & seat->mask) {
         weir__cache *cache = seat->caches[i];
@@ -333,8 +332,7 @@ void weir__pool_stream_changes(weir__order_listener *listener, weir_stream strea
         forget_stream(self, seat, stream);
     weir__pool_seats_open(self);
     /* What is in the heap may have a number that no mark was taken for yet. */
-    (void)weir__order_mark_here(self->order, clock);
-    (void)weir__order_close(self->order, clock);
+    (void)weir__order_mark_closed(self->order, clock);
 }
 
 /* ---- beginning ---- */

@@ -186,10 +186,8 @@ weir__mark weir__pool_piece_mark(const weir__request *request)
     weir__order *order = request->pool->order;
     if (weir__pool_piece_bytes(request) == request->bytes)
         return WEIR__MARK_DONE;
-    weir__mark mark = weir__order_mark_here(order, request->clock);
-    if (!marks_later(request))
-        (void)weir__order_close(order, request->clock);
-    return mark;
+    return marks_later(request) ? weir__order_mark_here(order, request->clock)
+                                : weir__order_mark_closed(order, request->clock);
 }
 
 bool weir__pool_take_waited_locked(weir__request *request, uint32_t block,

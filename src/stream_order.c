@@ -111,13 +111,18 @@ bool weir__order_can_wait(weir__order *order, uint64_t t, weir__mark mark)
     return can;
 }
 
+/* `clock` may be null. */
+static weir__mark mark_here_locked(const weir__order *order, weir__clock *clock)
+{
+    if (clock != NULL && !clock->released && clock->kind != WEIR__CLOCK_ALL)
+        return (weir__mark){ clock->id, clock_tick(clock) };
+    return (weir__mark){ WEIR__CLOCK_ASIDE, order->aside.counter + 1 };
+}
+
 weir__mark weir__order_mark_here(weir__order *order, uint64_t id)
 {
     weir__mutex_lock(&order->lock);
-    weir__clock *clock = weir__clock_find(order, id);
-    weir__mark mark = { WEIR__CLOCK_ASIDE, order->aside.counter + 1 };
-    if (clock != NULL && !clock->released && clock->kind != WEIR__CLOCK_ALL)
-        mark = (weir__mark){ id, clock_tick(clock) };
+    weir__mark mark = mark_here_locked(order, weir__clock_find(order, id));
     weir__mutex_unlock(&order->lock);
     return mark;
 }
@@ -179,8 +184,8 @@ weir_status weir__record_locked(weir__order *order, weir__clock *clock)
  * one only when a non-blocking stream asks. */
 static bool closes_at_once(const weir__order *order, const weir__clock *clock)
 {
-    if (clock->kind == WEIR__CLOCK_CAPTURE || clock->kind == WEIR__CLOCK_ALL ||
-        clock->retired || clock->capture != 0)
+    if (clock == NULL || clock->kind == WEIR__CLOCK_CAPTURE ||
+        clock->kind == WEIR__CLOCK_ALL || clock->retired || clock->capture != 0)
         return false;
     if (clock->kind == WEIR__CLOCK_LEGACY && order->blocking > 0)
         return false;
@@ -191,10 +196,21 @@ weir_status weir__order_close(weir__order *order, uint64_t id)
 {
     weir__mutex_lock(&order->lock);
     weir__clock *clock = weir__clock_find(order, id);
-    bool needed = clock != NULL && closes_at_once(order, clock);
+    bool needed = closes_at_once(order, clock);
     weir_status status = needed ? weir__record_locked(order, clock) : WEIR_OK;
     weir__mutex_unlock(&order->lock);
     return status;
+}
+
+weir__mark weir__order_mark_closed(weir__order *order, uint64_t id)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__clock_find(order, id);
+    weir__mark mark = mark_here_locked(order, clock);
+    if (closes_at_once(order, clock))
+        (void)weir__record_locked(order, clock);
+    weir__mutex_unlock(&order->lock);
+    return mark;
 }
 
 void weir__order_cover(weir__order *order, weir__mark mark)
@@ -347,10 +363,8 @@ weir__mark weir__order_free_mark(weir__order *order, weir_stream stream, uint64_
     weir__mark mark;
     do { /* again, if another thread has dropped the clock of an idle stream */
         id = clock_to_free_on(order, stream, birth);
-        mark = weir__order_mark_here(order, id);
+        mark = weir__order_mark_closed(order, id);
     } while (mark.clock == WEIR__CLOCK_ASIDE && id != 0);
-    /* A mark whose event could not be recorded stays open: see clocks.h. */
-    (void)weir__order_close(order, id);
     return mark;
 }
 

@@ -70,9 +70,12 @@ weir__mark weir__order_mark_here(weir__order *order, uint64_t clock);
 
 /* After mark_here, for memory that then becomes free: records the event that a mark
  * needs where it cannot be recorded later, or the device has met a second stream. On
- * failure the marks stay open: nobody else gets what they stand for before an event
- * or a device wait. To be called without locks of rank resource and above. */
+ * failure the marks stay open (see clocks.h): nobody else gets what they stand for
+ * before an event or a device wait. To be called without locks of rank resource and
+ * above. */
 weir_status weir__order_close(weir__order *order, uint64_t clock);
+/* Both at once. */
+weir__mark weir__order_mark_closed(weir__order *order, uint64_t clock);
 
 /* Sees to it that an event covers `mark`, where one still can, so that is_done has
  * something to ask; for who keeps a lot and has met one stream only. To be called

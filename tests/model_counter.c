@@ -145,8 +145,7 @@ static void frees(uint32_t block)
 static void frees_with_an_event(uint32_t block)
 {
     uint32_t position = driver_does();
-    weir__mark mark = weir__order_mark_here(&now.order, id_of(FREES));
-    must_ok(weir__order_close(&now.order, id_of(FREES)));
+    weir__mark mark = weir__order_mark_closed(&now.order, id_of(FREES));
     weak_lock_ranked(POOL);
     put_back(block, position, mark);
     weak_unlock_ranked(POOL);
@@ -155,8 +154,7 @@ static void frees_with_an_event(uint32_t block)
 /* As close_sometimes, of the cache of another thread for that stream. */
 static void closes(void)
 {
-    (void)weir__order_mark_here(&now.order, id_of(FREES));
-    must_ok(weir__order_close(&now.order, id_of(FREES)));
+    (void)weir__order_mark_closed(&now.order, id_of(FREES));
 }
 
 static void takes(uint32_t block, uint32_t stream)

@@ -34,10 +34,9 @@ static void cache_is_found_by_its_stream(void **state)
         weir_stream rival = i % 2 == 0 ? some_stream(&random, 0, NULL) : NULL;
         for (seat.cache_count = 0; seat.cache_count < seat.mask; seat.cache_count++) {
             weir__cache *cache = &caches[seat.cache_count];
-            do {
+            do
                 cache->stream = some_stream(&random, seat.mask, rival);
-                seat.last = NULL; /* which this stream was not */
-            } while (weir__cache_find(&seat, cache->stream) != NULL);
+            while (weir__cache_find(&seat, cache->stream) != NULL);
             uint32_t at = weir__stream_hash(cache->stream) & seat.mask;
             for (; table[at] != NULL; at = (at + 1) & seat.mask)
                 wrapped += at == seat.mask;

@@ -15,6 +15,13 @@
 
 #include "support_pool.h"
 
+/* So many requests, of which the first makes the cache and the others miss, and nothing
+ * comes back: the next one takes what is another's. */
+#define BEFORE 5
+
+/* As many blocks as a cache does not keep in a stack: it gives up the first two. */
+#define BLOCKS 5
+
 typedef struct relay {
     weir_device *device;
     weir_resource *pool;  /* that both use */
@@ -22,6 +29,7 @@ typedef struct relay {
     weir_stream middle;
     weir_stream waits_for; /* on the host; null: for nobody */
     size_t bytes;         /* that the other takes */
+    void **before;        /* what it took of KIB each before; or null */
     void *ptr;            /* what it got */
     sem_t taken, go_on;
 } relay;
@@ -46,6 +54,8 @@ static void pass_back(void *context, weir_stream stream, void *ptr, size_t bytes
 static void *other(void *argument)
 {
     relay *it = argument;
+    for (int i = 0; it->before != NULL && i < BEFORE; i++)
+        it->before[i] = take(it->pool, it->middle, KIB);
     if (it->waits_for != NULL)
         must_ok(weir_stream_sync(it->device, it->waits_for));
     it->ptr = take(it->above, it->middle, it->bytes);
@@ -125,7 +135,6 @@ static void a_chunk_is_drawn_of_what_is_done(void **state)
 static void what_is_done_is_cached(void **state)
 {
     (void)state;
-    enum { BLOCKS = 5 }; /* as many as a cache does not keep */
     weir_device *device = open_stepped(1);
     weir_stream giver = make_stream(device, WEIR_STREAM_NON_BLOCKING);
     weir_stream middle = make_stream(device, WEIR_STREAM_NON_BLOCKING);
@@ -147,6 +156,82 @@ static void what_is_done_is_cached(void **state)
     weir_resource_unref(it.pool);
     end_stream(device, giver);
     end_stream(device, middle);
+    end_stream(device, taker);
+    close_emulated(device);
+}
+
+/* The giver uses and gives back `bytes`, so that two of them are in the depot, and
+ * takes the others again. */
+static void put_in_depot(const relay *it, weir_stream giver, size_t bytes,
+                         void *blocks[BLOCKS])
+{
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = used(it->device, it->pool, giver, bytes);
+    for (int i = 0; i < BLOCKS; i++) /* of which the first two are not neighbours */
+        give(it->pool, giver, blocks[i * 2 % BLOCKS], bytes);
+    for (int i = 0; i < BLOCKS - 2; i++)
+        blocks[i] = take(it->pool, giver, bytes);
+}
+
+/* The same where nothing comes back on `middle` and the depot is half full, also of
+ * what is not done: the other takes the giver's magazine as one of its own. */
+static void what_is_done_is_taken_over(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(1);
+    weir_stream giver = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream middle = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream taker = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream filler = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    void *small[BLOCKS], *large[BLOCKS], *before[BEFORE];
+    relay it = { .device = device, .middle = middle, .waits_for = giver,
+                 .bytes = 512, .before = before };
+    must_ok(weir_resource_open(
+        device, "pool(initial=8960,limit=8960,cache=2560)/device", &it.pool));
+    put_in_depot(&it, filler, 256, small);
+    put_in_depot(&it, giver, 512, large);
+    take_behind(&it, taker, 512);
+    for (int i = 0; i < BLOCKS - 2; i++) {
+        give(it.pool, filler, small[i], 256);
+        give(it.pool, giver, large[i], 512);
+    }
+    for (int i = 0; i < BEFORE; i++)
+        give(it.pool, middle, before[i], KIB);
+    weir_resource_unref(it.pool);
+    end_stream(device, giver);
+    end_stream(device, middle);
+    end_stream(device, taker);
+    end_stream(device, filler);
+    close_emulated(device);
+}
+
+/* Nobody else has wanted memory for long, and so a magazine has no event, and a mark
+ * that was not taken yet: what the host has waited for is before that. */
+static void what_comes_after_a_wait_is_not_done(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(1);
+    weir_stream giver = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir_stream taker = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    relay it = { .device = device };
+    void *blocks[BLOCKS];
+    must_ok(weir_resource_open(device, "pool(initial=2560,limit=2560)/device",
+                               &it.pool));
+    for (int i = 0; i < 40; i++) { /* two become free at a time */
+        put_in_depot(&it, giver, 512, blocks);
+        for (int j = 0; j < BLOCKS - 2; j++)
+            give(it.pool, giver, blocks[j], 512);
+    }
+    must_ok(weir_stream_sync(device, giver));
+    put_in_depot(&it, giver, 512, blocks);
+    void *ptr = take(it.pool, taker, 512);
+    stamp(device, taker, ptr, 512, 1);
+    must_be_quiet(device);
+    give(it.pool, taker, ptr, 512);
+    for (int i = 0; i < BLOCKS - 2; i++)
+        give(it.pool, giver, blocks[i], 512);
+    weir_resource_unref(it.pool);
+    end_stream(device, giver);
     end_stream(device, taker);
     close_emulated(device);
 }
@@ -290,6 +375,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chunk_is_drawn_of_what_is_done),
         cmocka_unit_test(what_is_done_is_cached),
+        cmocka_unit_test(what_is_done_is_taken_over),
+        cmocka_unit_test(what_comes_after_a_wait_is_not_done),
         cmocka_unit_test(a_piece_is_cut_of_what_is_done),
         cmocka_unit_test(a_chunk_of_what_is_done_goes_back),
         cmocka_unit_test(blocks_go_back_behind_the_rest),
