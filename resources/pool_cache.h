@@ -24,7 +24,8 @@
  * Room is made by bins that have more than their share: where requests are of all
  * sizes, a bin of blocks twice as large shall have less of them, by the root of two,
  * so that of as many bytes most requests hit. What nobody asks for any more may have
- * its share for ever: so after many blocks have found no room, all is emptied.
+ * its share for ever: so after many blocks have found no room, all is emptied. A thread
+ * that does nothing but give back for long has no need of room.
  *
  * Who keeps whom alive: a seat is of its pool and of its thread, and goes when both
  * have let go of it: the thread by `is_left` (it ended), the pool by `is_dead`. Caches
@@ -50,6 +51,7 @@ struct weir__pool;
 #define WEIR__PASSED_MOST    6u
 #define WEIR__CLOSE_EVERY    2u
 #define WEIR__DEPOT_MOST     4u
+#define WEIR__POUR_AFTER     2u
 #define WEIR__DEPOT_BUCKETS  2u
 #else
 #define WEIR__MAGAZINE       32u
@@ -63,6 +65,7 @@ struct weir__pool;
 #define WEIR__PASSED_MOST    1024u
 #define WEIR__CLOSE_EVERY    64u
 #define WEIR__DEPOT_MOST     1024u
+#define WEIR__POUR_AFTER     256u
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
 #define WEIR__ROOM_SHARE     24u     /* of a cache that is full becomes room at once */
@@ -132,6 +135,9 @@ typedef struct weir__cache {
     uint32_t dry;            /* misses since anything was given back */
     uint32_t looked;         /* the bin that was looked at last for room */
     uint32_t passed;         /* blocks that found no room since all was emptied */
+    uint32_t pours;          /* blocks that wanted room one after the other, and the
+                                thread allocated nothing since `allocations` */
+    uint64_t allocations;
     weir_stream alias;       /* another name of the stream, or the same */
     weir__block_list spill;
     weir__bin bins[WEIR__BINS];

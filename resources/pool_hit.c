@@ -315,6 +315,18 @@ static void relieve(weir__pool *self, weir__cache *cache)
     weir__cache_close_sometimes(self, cache);
 }
 
+/* Whether the thread does nothing but give back for a while: what it has in its bins is
+ * then as good as what comes. */
+static inline bool is_pouring(weir__cache *cache)
+{
+    const uint64_t now = weir__own_thread.seat->tally.allocations;
+    if (cache->allocations != now) {
+        cache->allocations = now;
+        cache->pours = 0;
+    }
+    return cache->pours++ >= WEIR__POUR_AFTER;
+}
+
 /* Whether there is room after that for a block that counts already. What is spilt goes
  * anyway; but as long as it is there, bins that have more than their share make room as
  * well. Where the pool is short all goes, to coalesce, once the bins are full and that
@@ -323,7 +335,7 @@ static bool make_room(const weir__pool *self, weir__cache *cache, uint32_t grain
 {
     const bool is_short =
         atomic_load_explicit(&self->spare_grains, memory_order_relaxed) == 0;
-    if (!is_short)
+    if (!is_short && !is_pouring(cache))
         weir__cache_make_room(cache, &self->heap.view, grains, self->cache_bytes);
     const bool is_kept = cache->bytes - cache->spill.bytes <= self->cache_bytes;
     if (is_kept || grains > WEIR__LARGE_GRAINS)

@@ -177,6 +177,33 @@ static void room_is_made_by_who_has_much(void **state)
     close_scene(&it);
 }
 
+/* Who gives back and gives back, and asks for nothing, has as much of what is there as
+ * of what comes: after a few, room is made only once it asks for something again. */
+static void room_is_for_who_asks_as_well(void **state)
+{
+    (void)state;
+    enum { GIVEN = 12 };
+    const size_t full = 4 * MOST;
+    pool_scene it = open_cached(0, full);
+    weir_stream s = it.streams[0];
+    blocks first = { it.pool, s, MOST, 4, { NULL } };
+    blocks more = { it.pool, s, MOST, GIVEN, { NULL } };
+    take_blocks(&first);
+    take_blocks(&more);
+    give_blocks(&first);
+    uint32_t made = 0;
+    for (size_t i = 0; i < GIVEN; i++) {
+        const bool wants = cached_in(it.pool).bytes == full;
+        give(it.pool, s, more.ptrs[i], MOST);
+        made += wants && cached_in(it.pool).bytes < full;
+    }
+    must_equal(made, WEIR__POUR_AFTER);
+    keeps(it.pool, 4, full);
+    give(it.pool, s, take(it.pool, s, MOST / 2), MOST / 2);
+    must(cached_in(it.pool).bytes < full);
+    close_scene(&it);
+}
+
 /* One that nobody asks for any more is in the way of others, but not for ever. */
 static void what_nobody_wants_goes_in_the_end(void **state)
 {
@@ -251,6 +278,7 @@ int main(void)
         cmocka_unit_test(what_is_to_be_exact_is),
         cmocka_unit_test(what_is_refused_with_spare_is_had_without),
         cmocka_unit_test(room_is_made_by_who_has_much),
+        cmocka_unit_test(room_is_for_who_asks_as_well),
         cmocka_unit_test(what_nobody_wants_goes_in_the_end),
         cmocka_unit_test(a_small_pool_grows_first),
     };
