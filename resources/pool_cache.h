@@ -155,6 +155,9 @@ typedef struct weir__tally {
 typedef struct weir__seat {
     weir__gate gate;
     struct weir__pool *pool;
+    const struct weir__pool *quick; /* the same, if quick calls may be quick; null: in a
+                                       run, where threads take turns at each call, and
+                                       no ledger that is told of it */
     weir__cache *out_of;     /* of `caches`: one that is allocated from, or null */
     weir__cache *back_to;    /* and one that is freed to: often another */
     weir__cache **caches;    /* open addressing by stream, a power of two, or null */

@@ -9,8 +9,8 @@
  * was freed right before: see pool_large.c.
  * What none of these serves leaves the gate and goes the whole way, in pool.c; what
  * waits for another stream or asks for host memory is an errand for outside of the
- * gate: a magazine of another stream's, a cache, a seat for a thread that only gives
- * back.
+ * gate: another stream's magazine that is to be waited for, a cache, a seat for a
+ * thread that only gives back.
  *
  * A free is judged by the block's record alone, found without a lock (where it was when
  * the block went out, or by its address): its tag says that it is out, and what was
@@ -181,12 +181,9 @@ static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir_stream s
     }
     weir__errand_run(self, seat, &after);
     if (WEIR_UNLIKELY(after.surplus && !done))
-        done = weir__pool_allocate_surplus(self, stream, bytes, alignment, &ptr);
-    weir__pool_tell_lost(self);
+        (void)weir__pool_allocate_surplus(self, stream, bytes, alignment, &ptr);
     *out = ptr;
-    return WEIR_LIKELY(done) ? WEIR_OK
-                             : weir__pool_allocate_slowly(self, stream, bytes,
-                                                          alignment, out);
+    return weir__pool_leave_or_go_on(self, stream, bytes, alignment, out);
 }
 
 /* The same of any size. */
@@ -221,11 +218,12 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
     return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
 }
 
-/* The calling thread's seat in the pool, if that is the one it used last. */
+/* The calling thread's seat in the pool, if that is the one it used last, and may be
+ * used as quickly as that. */
 static inline weir__seat *hit_seat(const weir__pool *self)
 {
     weir__seat *seat = weir__own_thread.seat;
-    return WEIR_LIKELY(seat != NULL && seat->pool == self) ? seat : NULL;
+    return WEIR_LIKELY(seat != NULL && seat->quick == self) ? seat : NULL;
 }
 
 /* The stream's cache, if it is the one at hand or at its first place; behind the

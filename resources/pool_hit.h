@@ -38,6 +38,23 @@ bool weir__pool_allocate_surplus(weir__pool *pool, weir_stream stream, size_t by
 void weir__pool_count_out(weir__pool *pool, size_t bytes);
 void weir__pool_count_back(weir__pool *pool, size_t bytes);
 
+/* What is behind the gate serves quick calls, too, which are not counted in the
+ * thread's depth where nobody is told of them. Outside of the gate again, and for the
+ * whole way, which is counted in any case. */
+static inline weir_status weir__pool_leave_or_go_on(weir__pool *pool,
+                                                    weir_stream stream, size_t bytes,
+                                                    size_t alignment, void **out)
+{
+    weir__pool_tell_lost_at(pool, pool->listens);
+    if (WEIR_LIKELY(*out != NULL))
+        return WEIR_OK;
+    weir__own_thread.depth += !pool->listens;
+    weir_status status =
+        weir__pool_allocate_slowly(pool, stream, bytes, alignment, out);
+    weir__own_thread.depth -= !pool->listens;
+    return status;
+}
+
 /* ---- behind the gate ---- */
 
 static inline void weir__tally_out(weir__tally *tally, size_t bytes)

@@ -61,8 +61,9 @@ typedef struct weir__pool {
     size_t reserved_count;       /* owners that wait for their clocks to be dropped */
     size_t reserved_look_at;     /* so many of them are worth a look for those */
     weir__pool_search known_runs, waiting_runs;
-    uint64_t missed_at;          /* in `releases`: a request of late that looked beyond
-                                    its stream's own memory */
+    uint64_t looked_at;          /* in `releases`: when a request last looked around */
+    uint64_t wanted_at;          /* in `releases`: ... or took another stream's memory,
+                                    or looked for some */
     bool is_short;               /* there is no room to grow, or upstream refused to
                                     and nothing went back since; both locks */
     bool is_frayed;              /* it grew though it had room, in pieces; `miss` */
@@ -280,15 +281,20 @@ bool weir__pool_take_out_locked(weir__pool *pool, const weir__magazine *magazine
 void weir__pool_gather_lost_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 
 /* Tells of what was given back twice, where somebody met it. To be called without
- * locks, outside of the gate. The second does not where a resource above may have some:
- * then the next call does. */
+ * locks, outside of the gate. The second does not where a resource above may have some,
+ * as the thread's depth tells, in which the caller counts or not: then the next call
+ * does. */
 void weir__pool_tell_lost_now(weir__pool *pool);
-static inline void weir__pool_tell_lost(weir__pool *pool)
+static inline void weir__pool_tell_lost_at(weir__pool *pool, bool is_counted)
 {
     /* Relaxed: who sees it looks under the lock. */
     if (WEIR_UNLIKELY(atomic_load_explicit(&pool->has_untold, memory_order_relaxed)) &&
-        weir__own_thread.depth <= 1)
+        weir__own_thread.depth <= is_counted)
         weir__pool_tell_lost_now(pool);
+}
+static inline void weir__pool_tell_lost(weir__pool *pool)
+{
+    weir__pool_tell_lost_at(pool, true);
 }
 
 /* ---- pool_place.c ---- */
@@ -387,10 +393,16 @@ void weir__pool_put_back_locked(weir__pool *pool, weir__heap_run run)
 #define WEIR__POOL_QUIET_AFTER 4096u
 #endif
 
-/* Whether all streams have had enough of their own for a while. */
+/* Whether all streams have had enough of their own for a while; and one has not. */
 static inline bool weir__pool_is_quiet_locked(const weir__pool *pool)
 {
-    return pool->releases - pool->missed_at >= WEIR__POOL_QUIET_AFTER;
+    return pool->releases - pool->wanted_at >= WEIR__POOL_QUIET_AFTER;
+}
+
+static inline void weir__pool_note_want_locked(weir__pool *pool)
+    WEIR_REQUIRES(pool->lock)
+{
+    pool->wanted_at = pool->releases;
 }
 
 /* ---- pool_share.c: with one of the pool's locks, or both ---- */

@@ -58,11 +58,8 @@ static WEIR_NOINLINE weir_status allocate_fit(weir__pool *self, weir_stream stre
             weir__pool_learn_dropped(self);
     }
     weir__errand_run(self, seat, &after);
-    weir__pool_tell_lost(self);
     *out = ptr;
-    return WEIR_LIKELY(done) ? WEIR_OK
-                             : weir__pool_allocate_slowly(self, stream, bytes,
-                                                          alignment, out);
+    return weir__pool_leave_or_go_on(self, stream, bytes, alignment, out);
 }
 
 weir_status weir__pool_allocate_large(weir__pool *self, weir_stream stream,

@@ -124,7 +124,6 @@ bool weir__pool_allocate_surplus(weir__pool *self, weir_stream stream, size_t by
     bool met = weir__pool_meet_owner_locked(&request);
     if (met)
         request.owner->pins++;
-    self->missed_at = self->releases;
     weir__mutex_unlock(&self->lock);
     if (!met)
         return false;

@@ -454,7 +454,8 @@ static uint32_t look_around(weir__request *request)
 {
     weir__pool *self = request->pool;
     weir__mutex_lock(&self->lock);
-    self->missed_at = self->releases;
+    self->looked_at = self->releases;
+    weir__pool_note_want_locked(self);
     settle_limbo_locked(self);
     gather_done_locked(self);
     weir__pool_settle_returned_locked(self);
@@ -481,7 +482,7 @@ static uint32_t look_at_others(weir__request *request)
 static bool has_seen_all(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
-    bool seen = self->releases == self->missed_at;
+    bool seen = self->releases == self->looked_at;
     weir__mutex_unlock(&self->lock);
     return seen;
 }

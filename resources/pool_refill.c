@@ -1,6 +1,7 @@
 /* pool_refill.c - under the pool's lock, for a stack that is empty: what was spilt goes
- * to the heap, then a magazine of the same stream comes from the depot, or one block,
- * the heap's best fit of what is the stream's or nobody's. */
+ * to the heap, then a magazine of the same stream comes from the depot, or of another's
+ * that it may have as it is, or one block, the heap's best fit of what is the stream's
+ * or nobody's. */
 #include "pool_hit.h"
 
 #include "internal.h"
@@ -40,6 +41,7 @@ static const weir__magazine *find_magazine_locked(weir__pool *self,
     }
     if (oldest == NULL || !has_surplus(self, cache))
         return NULL;
+    weir__pool_note_want_locked(self);
     if (!weir__order_may_take(self->order, cache->clock, oldest->mark)) {
         *surplus = true;
         return NULL;

@@ -331,7 +331,7 @@ void weir__pool_stream_changes(weir__order_listener *listener, weir_stream strea
     for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next)
         forget_stream(self, seat, stream);
     weir__pool_seats_open(self);
-    /* What is in the heap may have a number that no mark was taken for yet. */
+    /* What went to heap and depot may have a number that no mark was taken for yet. */
     (void)weir__order_mark_closed(self->order, clock);
 }
 
@@ -433,7 +433,9 @@ static weir__seat *seat_add(weir__pool *self, weir__thread_caches *caches,
     weir__seat *seat = memory_for(spare != NULL ? &spare->seat : NULL, sizeof *seat);
     if (seat == NULL)
         return NULL;
-    *seat = (weir__seat){ .pool = self, .gives_back = spare != NULL };
+    const bool is_quick = weir__own_thread.baton == NULL || self->listens;
+    *seat = (weir__seat){ .pool = self, .quick = is_quick ? self : NULL,
+                          .gives_back = spare != NULL };
     seat->recent[0].ptr = (const void *)UINTPTR_MAX; /* whose place is not null's */
     weir__gate_init(&seat->gate);
     weir__mutex_lock(&self->seats_lock);

@@ -154,8 +154,7 @@ weir_status weir__resource_create_counting(const weir_resource_ops *ops,
     mr->knows_blocks = made.properties.can_find || counting != NULL;
     mr->listens = made.properties.device->listens;
     const bool is_quick = counting != NULL && counting->allocate != NULL;
-    mr->quick_is_watched =
-        is_quick && weir__device_is_watched(made.properties.device);
+    mr->quick_is_watched = is_quick && mr->listens;
     const bool is_short = is_quick && !mr->quick_is_watched;
     mr->allocate = is_short ? counting->allocate : weir__allocate_fully;
     mr->deallocate = is_short ? counting->deallocate : weir__deallocate_fully;

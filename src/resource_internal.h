@@ -54,9 +54,9 @@ typedef struct weir__counting {
      * with arguments as they come, but for `mr`, which is not null. What is quickly
      * done of a call with good arguments by a thread that it knows (see
      * weir__thread.seat), with a device that is not lost, they do. All else they leave
-     * to weir__allocate_rest and weir__deallocate_rest. Where a ledger listens or
-     * threads take turns these same calls are watched: weir__allocate_fully and
-     * weir__deallocate_fully come before them, and the arguments are good. */
+     * to weir__allocate_rest and weir__deallocate_rest. Where a ledger listens these
+     * same calls are watched: weir__allocate_fully and weir__deallocate_fully come
+     * before them, and the arguments are good. */
     weir__allocate_call *allocate;
     weir__deallocate_call *deallocate;
 } weir__counting;

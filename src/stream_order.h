@@ -52,7 +52,7 @@ void weir__order_let_go(weir__order *order, uint64_t clock);
  * stream (close). `birth` is the clock that the block was allocated under (0: not
  * kept): if that is of a capture that is not released, the mark is the capture's,
  * which may hand the block out again if it came back on its own stream.
- * Never fails: without an event that it needs, the mark is an aside one. To be
+ * Never fails: a mark whose event cannot be recorded stays open (see clocks.h). To be
  * called without locks. */
 weir__mark weir__order_free_mark(weir__order *order, weir_stream stream,
                                  uint64_t birth);

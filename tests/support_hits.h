@@ -68,11 +68,11 @@ static inline void reopen_cached(pool_scene *it, size_t bytes)
 
 static inline void run_on(pool_scene *it, int stream, size_t bytes, size_t depth)
 {
-    void *blocks[DEPTH_MAX];
+    void *ptrs[DEPTH_MAX];
     for (size_t i = 0; i < depth; i++)
-        blocks[i] = take(it->pool, it->streams[stream], bytes);
+        ptrs[i] = take(it->pool, it->streams[stream], bytes);
     for (size_t i = depth; i-- > 0;)
-        give(it->pool, it->streams[stream], blocks[i], bytes);
+        give(it->pool, it->streams[stream], ptrs[i], bytes);
 }
 
 /* A hit, so that all is known of it at its next free. */

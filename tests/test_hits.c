@@ -93,20 +93,37 @@ static void act_by_turns(void *argument)
     }
 }
 
-/* In a stepped run they may change at each call, also at one that would hit. */
-static void threads_change_at_a_hit(void **state)
+/* In a run of `device` with the scene's pool. */
+static void must_change_at_hits(weir_device *device, pool_scene *scene)
 {
-    (void)state;
-    pool_scene it = open_scene_of(WEIR_EMULATED_STEPPED);
     actor actors[THREADS];
     void *arguments[THREADS];
     turns all = { 0 };
     for (int i = 0; i < THREADS; i++) {
-        actors[i] = (actor){ .scene = &it, .stream = i, .turns = &all };
+        actors[i] = (actor){ .scene = scene, .stream = i, .turns = &all };
         arguments[i] = &actors[i];
     }
-    must_ok(support_run_threads(it.device, THREADS, act_by_turns, arguments));
+    must_ok(support_run_threads(device, THREADS, act_by_turns, arguments));
     must(all.changes > THREADS);
+}
+
+/* In a stepped run they may change at each call, also at one that would hit; and of a
+ * pool on another device, which has no turns. */
+static void threads_change_at_a_hit(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene_of(WEIR_EMULATED_STEPPED);
+    must_change_at_hits(it.device, &it);
+    close_scene(&it);
+
+    it = open_quiet_scene();
+    weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
+    emulated.scheduler = WEIR_EMULATED_STEPPED;
+    weir_device_options options = WEIR_DEVICE_OPTIONS_INIT;
+    options.emulated = &emulated;
+    weir_device *stepped = open_with("emulated:1", &options);
+    must_change_at_hits(stepped, &it);
+    close_emulated(stepped);
     close_scene(&it);
 }
 

@@ -266,7 +266,8 @@ static void a_piece_is_for_who_is_behind_its_donor(void **state)
 }
 
 /* Streams that take from each other as they like, with work on every block: the device
- * finds whoever touches what another still uses, the stamps what it did to it. */
+ * finds whoever touches what another still uses, the stamps what it did to it. With
+ * every other seed two take, and the others give back, small ones: by magazines. */
 static void shared_memory_is_in_order(uint64_t seed)
 {
     enum { BLOCKS = 24 };
@@ -275,19 +276,29 @@ static void shared_memory_is_in_order(uint64_t seed)
         size_t bytes;
         int stream;
     } blocks[BLOCKS] = { { NULL, 0, 0 } };
+    const bool goes_round = seed % 2 == 1;
+    const uint64_t bits_most = goes_round ? 9 : 14, takers = goes_round ? 2 : STREAMS;
+    const uint64_t syncs = goes_round ? 10 : 50; /* one in so many steps */
     uint64_t draws = seed;
     pool_scene it = open_with_slack(WEIR_EMULATED_STEPPED, 64 * KIB, 48 * KIB, 0);
     for (int i = 0; i < 400; i++) {
         size_t at = (size_t)support_random_below(&draws, BLOCKS);
         if (blocks[at].ptr != NULL) {
-            give_on(&it, blocks[at].stream, blocks[at].ptr, blocks[at].bytes);
+            int stream = blocks[at].stream;
+            if (goes_round) {
+                stream = 2 + (int)support_random_below(&draws, STREAMS - 2);
+                must_ok(weir_stream_wait(it.device, it.streams[stream],
+                                         it.streams[blocks[at].stream]));
+            }
+            give_on(&it, stream, blocks[at].ptr, blocks[at].bytes);
             blocks[at].ptr = NULL;
         } else {
-            blocks[at].bytes = (size_t)1 << support_random_between(&draws, 8, 14);
-            blocks[at].stream = (int)support_random_below(&draws, STREAMS);
+            blocks[at].bytes = (size_t)1
+                               << support_random_between(&draws, 8, bits_most);
+            blocks[at].stream = (int)support_random_below(&draws, takers);
             blocks[at].ptr = take_on(&it, blocks[at].stream, blocks[at].bytes);
         }
-        if (support_random_below(&draws, 50) == 0)
+        if (support_random_below(&draws, syncs) == 0)
             must_ok(weir_stream_sync(it.device, it.streams[i % STREAMS]));
         if (support_random_below(&draws, 50) == 0)
             (void)weir_resource_trim_sync(it.pool, 0);
@@ -401,13 +412,20 @@ static void who_looks_around_waits_for_little(void **state)
     close_scene(&it);
 }
 
-/* The same of what goes from one stream to another for ever, by magazines. */
-static void who_takes_a_surplus_waits_for_little(void **state)
+/* The same of what goes from one stream to another for ever, by magazines; even if the
+ * host has waited for all of it until then. */
+static void waits_for_little(bool is_known)
 {
-    (void)state;
     pool_scene it = open_in_steps(0);
     void *blocks[16];
     for (uint32_t i = 0; i < 4 * WEIR__POOL_QUIET_AFTER; i += 16) {
+        take_many(&it, 0, 256, 16, blocks);
+        must_ok(weir_stream_wait(it.device, it.streams[1], it.streams[0]));
+        give_many(&it, 1, 256, 16, blocks);
+        if (is_known)
+            must_ok(weir_stream_sync(it.device, it.streams[1]));
+    }
+    if (is_known) {
         take_many(&it, 0, 256, 16, blocks);
         must_ok(weir_stream_wait(it.device, it.streams[1], it.streams[0]));
         give_many(&it, 1, 256, 16, blocks);
@@ -422,6 +440,13 @@ static void who_takes_a_surplus_waits_for_little(void **state)
     for (int i = 0; i < count; i++)
         give_on(&it, 0, blocks[i], 256);
     close_scene(&it);
+}
+
+static void who_takes_a_surplus_waits_for_little(void **state)
+{
+    (void)state;
+    waits_for_little(false);
+    waits_for_little(true);
 }
 
 /* Where nobody has looked for another's memory for long, magazines get no event; from

@@ -377,15 +377,6 @@ static inline bool weir__device_is_cuda(const weir_device *device)
     return device->slot >= WEIR__DEVICE_ORDINALS;
 }
 
-/* Whether there is something to be done around each call of the user's: a ledger to
- * tell, or turns to take. */
-static inline bool weir__device_is_watched(const weir_device *device)
-{
-    return device->listens ||
-           (!weir__device_is_cuda(device) &&
-            device->emulated_options.scheduler == WEIR_EMULATED_STEPPED);
-}
-
 /* The device that is open by that name, counted for the caller; null: none is. */
 weir_device *weir__device_find(const char *name);
 
