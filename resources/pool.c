@@ -267,7 +267,7 @@ typedef struct sighting {
 static sighting see_locked(const weir__pool *self, const weir__heap_block *block)
     WEIR_REQUIRES(self->lock)
 {
-    sighting it = { weir__heap_low_tag(block), weir__link_of(block), false };
+    sighting it = { weir__heap_tag(block), weir__link_of(block), false };
     it.is_out = (it.tag & WEIR__TAG_STATE_MASK) == WEIR__HEAP_OUT &&
                 it.birth < self->heap.owner_count;
     return it;
@@ -308,8 +308,10 @@ static returning begin_return(weir__pool *self, const void *ptr, size_t bytes,
         *wrong = (slip){ WEIR_MISUSE_WRONG_SIZE, asked, aligned };
     } else {
         const weir__heap_owner *birth = weir__heap_owner_at(&self->heap, seen.birth);
-        it = (returning){ id, bytes, birth->clock };
-        weir__heap_set_tag(block, WEIR__HEAP_CACHED);
+        if (weir__heap_claim(block, seen.tag, WEIR__HEAP_CACHED))
+            it = (returning){ id, bytes, birth->clock };
+        else
+            wrong->kind = WEIR_MISUSE_DOUBLE_FREE; /* at this very moment */
     }
     weir__mutex_unlock(&self->lock);
     return it;

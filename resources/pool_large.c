@@ -83,55 +83,58 @@ static inline bool is_kept(const weir__pool *self, const weir__cache *cache,
            cache->spill.count + 1 < WEIR__SPILL_MOST && cache->is_quiet;
 }
 
-/* Whether a block is still out, as so much was asked for. Another thread may have given
- * it back since it was looked at. */
-static inline bool is_out_locked(const weir__heap_block *block, const void *ptr,
-                                 size_t bytes, size_t alignment)
-{
-    const uint32_t tag = weir__heap_tag(block);
-    return (tag & WEIR__TAG_STATE_MASK) == WEIR__HEAP_OUT &&
-           weir__heap_base(block) == (uintptr_t)ptr &&
-           weir__heap_asked_bytes(block, tag) == bytes &&
-           weir__heap_asked_alignment(tag) == alignment;
-}
-
-/* The block is free behind the mark of now; or, if it is out no more, whoever frees it
- * is told. This leaves the gate, behind which the cache may be gone. */
-static WEIR_NOINLINE bool release_and_leave(weir__cache *cache, weir__heap_block *block,
-                                            uint32_t id, void *ptr, size_t bytes,
-                                            size_t alignment)
+/* The block is free behind the mark of now. This leaves the gate, behind which the cache
+ * may be gone. */
+static WEIR_NOINLINE void release_and_leave(weir__cache *cache,
+                                            weir__heap_block *block, uint32_t id,
+                                            size_t bytes)
 {
     weir__seat *seat = weir__own_thread.seat;
     weir__pool *self = seat->pool;
-    const weir_stream stream = cache->stream;
     weir__mutex_lock(&self->lock);
-    const bool is_out = is_out_locked(block, ptr, bytes, alignment);
-    if (WEIR_LIKELY(is_out)) {
-        const uint64_t number = weir__cache_mark_locked(self, cache, 1);
-        weir__heap_set_tag(block, WEIR__HEAP_CACHED);
-        (void)weir__heap_release_to(&self->heap, id, block,
-                                    weir__heap_owner_at(&self->heap, cache->owner),
-                                    number);
-        self->releases++;
-    }
+    const uint64_t number = weir__cache_mark_locked(self, cache, 1);
+    (void)weir__heap_release_to(&self->heap, id, block,
+                                weir__heap_owner_at(&self->heap, cache->owner), number);
+    self->releases++;
     weir__mutex_unlock(&self->lock);
-    if (WEIR_LIKELY(is_out)) {
-        cache->dry = 0;
-        weir__tally_back(&seat->tally, bytes);
-        weir__cache_close_sometimes(self, cache);
-    }
+    cache->dry = 0;
+    weir__tally_back(&seat->tally, bytes);
+    weir__cache_close_sometimes(self, cache);
     weir__gate_leave(&seat->gate);
-    return WEIR_LIKELY(is_out) ||
-           weir__deallocate_rest(self->mr, stream, ptr, bytes, alignment);
+}
+
+/* Whether the block is out, as so much was asked for, and is this caller's from now on:
+ * another thread may be giving it back as well. */
+static inline bool claim(weir__heap_block *block, const void *ptr, size_t bytes,
+                         size_t alignment, uint32_t as)
+{
+    WEIR_WINDOW(); /* it was seen before */
+    const uint32_t tag = weir__heap_tag(block);
+    const bool is_it = (tag & WEIR__TAG_STATE_MASK) == WEIR__HEAP_OUT &&
+                       weir__heap_base(block) == (uintptr_t)ptr &&
+                       weir__heap_asked_bytes(block, tag) == bytes &&
+                       weir__heap_asked_alignment(tag) == alignment;
+    WEIR_WINDOW();
+    return is_it && weir__heap_claim(block, tag, as);
 }
 
 bool weir__pool_put_back_large(weir__cache *cache, weir__heap_block *block, uint32_t id,
                                void *ptr, size_t bytes, size_t alignment)
 {
     weir__seat *seat = weir__own_thread.seat;
-    if (!is_kept(seat->pool, cache, block))
-        return release_and_leave(cache, block, id, ptr, bytes, alignment);
-    weir__cache_spill(cache, block, id);
+    weir__pool *self = seat->pool;
+    const bool keeps = is_kept(self, cache, block);
+    if (WEIR_UNLIKELY(!claim(block, ptr, bytes, alignment,
+                             keeps ? cache->holder_tag : WEIR__HEAP_CACHED))) {
+        const weir_stream stream = cache->stream;
+        weir__gate_leave(&seat->gate);
+        return weir__deallocate_rest(self->mr, stream, ptr, bytes, alignment);
+    }
+    if (!keeps) {
+        release_and_leave(cache, block, id, bytes);
+        return true;
+    }
+    weir__list_push(&cache->spill, block, id);
     cache->bytes += weir__heap_bytes(block);
     cache->dry = 0;
     weir__tally_back(&seat->tally, bytes);

@@ -218,6 +218,16 @@ static inline bool weir__heap_turn_tag(weir__heap_block *block, uint32_t from,
     return true;
 }
 
+/* Turns `tag`, which is all of it, as others may want to at the same moment, with the
+ * lock or without: one of them does. */
+static inline bool weir__heap_claim(weir__heap_block *block, uint32_t tag,
+                                    uint32_t to)
+{
+    return atomic_compare_exchange_strong_explicit(
+        &block->tag, &tag, (tag & ~WEIR__TAG_LOW_MASK) | to, memory_order_acq_rel,
+        memory_order_relaxed);
+}
+
 /* All of the tag but the upper bits of the base. */
 static inline uint32_t weir__heap_low_tag(const weir__heap_block *block)
 {
