@@ -1,7 +1,10 @@
 /* pool_large.c - blocks that are in no stack, for what is large has to coalesce. What
  * comes back waits on the spill list for a request of exactly its size, until the next
  * miss: then it is free, and the best fit comes out of the heap, under one lock. What
- * the cache has no room for, or others may want, is free at once. */
+ * the cache has no room for, or others may want, is free at once.
+ *
+ * Who gives back claims the block by a compare-and-exchange of its tag, which a hit
+ * does without (see pool_lost.c): of two frees at one moment one is refused. */
 #include "pool_hit.h"
 
 #include "internal.h"
@@ -83,8 +86,8 @@ static inline bool is_kept(const weir__pool *self, const weir__cache *cache,
            cache->spill.count + 1 < WEIR__SPILL_MOST && cache->is_quiet;
 }
 
-/* The block is free behind the mark of now. This leaves the gate, behind which the cache
- * may be gone. */
+/* The block is free behind the mark of now. This leaves the gate, behind which the
+ * cache may be gone. */
 static WEIR_NOINLINE void release_and_leave(weir__cache *cache,
                                             weir__heap_block *block, uint32_t id,
                                             size_t bytes)
