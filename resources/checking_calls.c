@@ -78,8 +78,7 @@ static weir__mark birth_on(weir__checking *self, weir_stream stream)
     if (!self->options.strict ||
         weir__order_clock(order_of(self), stream, &clock) != WEIR_OK)
         return WEIR__MARK_DONE;
-    weir__mark mark = weir__order_mark_closed(order_of(self), clock);
-    return mark;
+    return weir__order_mark_closed(order_of(self), clock);
 }
 
 static weir_status refuse(size_t bytes)
