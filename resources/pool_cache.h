@@ -65,7 +65,7 @@ struct weir__pool;
 #define WEIR__PASSED_MOST    1024u
 #define WEIR__CLOSE_EVERY    64u
 #define WEIR__DEPOT_MOST     1024u
-#define WEIR__POUR_AFTER     256u
+#define WEIR__POUR_AFTER     256u    /* blocks, and no allocation */
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
 #define WEIR__ROOM_SHARE     24u     /* of a cache that is full becomes room at once */

@@ -38,9 +38,9 @@ bool weir__pool_allocate_surplus(weir__pool *pool, weir_stream stream, size_t by
 void weir__pool_count_out(weir__pool *pool, size_t bytes);
 void weir__pool_count_back(weir__pool *pool, size_t bytes);
 
-/* What is behind the gate serves quick calls, too, which are not counted in the
- * thread's depth where nobody is told of them. Outside of the gate again, and for the
- * whole way, which is counted in any case. */
+/* Outside of the gate again, with what was allocated inside; or, if that is null, the
+ * whole way. Where no ledger listens a quick call is not counted in the thread's depth
+ * until then. */
 static inline weir_status weir__pool_leave_or_go_on(weir__pool *pool,
                                                     weir_stream stream, size_t bytes,
                                                     size_t alignment, void **out)

@@ -393,12 +393,13 @@ void weir__pool_put_back_locked(weir__pool *pool, weir__heap_run run)
 #define WEIR__POOL_QUIET_AFTER 4096u
 #endif
 
-/* Whether all streams have had enough of their own for a while; and one has not. */
+/* Whether all streams have had enough of their own for a while. */
 static inline bool weir__pool_is_quiet_locked(const weir__pool *pool)
 {
     return pool->releases - pool->wanted_at >= WEIR__POOL_QUIET_AFTER;
 }
 
+/* One has not. */
 static inline void weir__pool_note_want_locked(weir__pool *pool)
     WEIR_REQUIRES(pool->lock)
 {

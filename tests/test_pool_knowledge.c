@@ -178,16 +178,14 @@ static void put_in_depot(const relay *it, weir_stream giver, size_t bytes,
 static void what_is_done_is_taken_over(void **state)
 {
     (void)state;
-    weir_device *device = open_stepped(1);
-    weir_stream giver = make_stream(device, WEIR_STREAM_NON_BLOCKING);
-    weir_stream middle = make_stream(device, WEIR_STREAM_NON_BLOCKING);
-    weir_stream taker = make_stream(device, WEIR_STREAM_NON_BLOCKING);
-    weir_stream filler = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    pool_scene scene = open_scene_without_pool(WEIR_EMULATED_STEPPED, MIB);
+    weir_stream giver = scene.streams[0], middle = scene.streams[1];
+    weir_stream taker = scene.streams[2], filler = scene.streams[3];
     void *small[BLOCKS], *large[BLOCKS], *before[BEFORE];
-    relay it = { .device = device, .middle = middle, .waits_for = giver,
+    relay it = { .device = scene.device, .middle = middle, .waits_for = giver,
                  .bytes = 512, .before = before };
     must_ok(weir_resource_open(
-        device, "pool(initial=8960,limit=8960,cache=2560)/device", &it.pool));
+        it.device, "pool(initial=8960,limit=8960,cache=2560)/device", &it.pool));
     put_in_depot(&it, filler, 256, small);
     put_in_depot(&it, giver, 512, large);
     take_behind(&it, taker, 512);
@@ -198,11 +196,7 @@ static void what_is_done_is_taken_over(void **state)
     for (int i = 0; i < BEFORE; i++)
         give(it.pool, middle, before[i], KIB);
     weir_resource_unref(it.pool);
-    end_stream(device, giver);
-    end_stream(device, middle);
-    end_stream(device, taker);
-    end_stream(device, filler);
-    close_emulated(device);
+    close_scene(&scene);
 }
 
 /* Nobody else has wanted memory for long, and so a magazine has no event, and a mark
@@ -210,30 +204,27 @@ static void what_is_done_is_taken_over(void **state)
 static void what_comes_after_a_wait_is_not_done(void **state)
 {
     (void)state;
-    weir_device *device = open_stepped(1);
-    weir_stream giver = make_stream(device, WEIR_STREAM_NON_BLOCKING);
-    weir_stream taker = make_stream(device, WEIR_STREAM_NON_BLOCKING);
-    relay it = { .device = device };
+    pool_scene scene = open_scene_without_pool(WEIR_EMULATED_STEPPED, MIB);
+    weir_stream giver = scene.streams[0], taker = scene.streams[1];
+    relay it = { .device = scene.device };
     void *blocks[BLOCKS];
-    must_ok(weir_resource_open(device, "pool(initial=2560,limit=2560)/device",
+    must_ok(weir_resource_open(it.device, "pool(initial=2560,limit=2560)/device",
                                &it.pool));
     for (int i = 0; i < 40; i++) { /* two become free at a time */
         put_in_depot(&it, giver, 512, blocks);
         for (int j = 0; j < BLOCKS - 2; j++)
             give(it.pool, giver, blocks[j], 512);
     }
-    must_ok(weir_stream_sync(device, giver));
+    must_ok(weir_stream_sync(it.device, giver));
     put_in_depot(&it, giver, 512, blocks);
     void *ptr = take(it.pool, taker, 512);
-    stamp(device, taker, ptr, 512, 1);
-    must_be_quiet(device);
+    stamp(it.device, taker, ptr, 512, 1);
+    must_be_quiet(it.device);
     give(it.pool, taker, ptr, 512);
     for (int i = 0; i < BLOCKS - 2; i++)
         give(it.pool, giver, blocks[i], 512);
     weir_resource_unref(it.pool);
-    end_stream(device, giver);
-    end_stream(device, taker);
-    close_emulated(device);
+    close_scene(&scene);
 }
 
 /* The device says of a large stretch that it is done: the piece of it that its stream
