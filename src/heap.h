@@ -126,7 +126,8 @@ typedef struct weir__heap_rows weir__heap_rows;
  * at another home is another thread. */
 typedef struct weir__heap_spares {
     uint32_t blocks, frees;          /* the first of each kind */
-    char apart[56];
+    bool is_used;                    /* some block records are at home there */
+    char apart[55];
 } weir__heap_spares;
 
 /* What is written with every request stands together, at the end: where threads take
@@ -139,6 +140,7 @@ typedef struct weir__heap {
     weir__heap_slab *slab_memory;    /* of block records, all that was made */
     uint32_t slab_count, slab_room;
     uint32_t fresh;                  /* from here on nothing has a home yet */
+    uint32_t homes_used;
 
     weir__heap_free **free_slabs;
     uint32_t free_slab_count, free_slab_room;

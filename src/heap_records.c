@@ -5,9 +5,9 @@
  * follow a stale id, and must find a block record there. For the same reason arrays
  * that the view names are kept when a longer one takes their place.
  *
- * A slab begins at a line, and each group of records in it, two lines, has a home from
- * when the first of them is taken. Homes are there for speed alone: where one has no
- * record to spare, another's will do. */
+ * A slab begins at a line, and each group of records in it has a home from when the
+ * first of them is taken. Homes are there for speed alone: where one has no record to
+ * spare, another's will do. */
 #include "heap_internal.h"
 
 #include <string.h>
@@ -22,11 +22,13 @@
     (SLAB_RECORDS * (sizeof(weir__heap_block) + sizeof(weir__heap_tie)) +  \
      (SLAB_RECORDS >> WEIR__HOME_BITS))
 #define FREE_SLAB_RECORDS (1u << WEIR__FREE_SLAB_BITS)
+#define FREE_GROUP        8u /* four lines, or with one at either end five */
 
 _Static_assert(sizeof(weir__heap_block) == 16 && sizeof(weir__heap_tie) == 8,
                "a block costs 24 bytes, and a tie is found from its record");
 _Static_assert(sizeof(weir__heap_free) == 32, "and 32 more while it is free");
-_Static_assert(GROUP * sizeof(weir__heap_block) % LINE == 0, "groups are whole lines");
+_Static_assert(GROUP * sizeof(weir__heap_tie) % LINE == 0, "groups are whole lines");
+_Static_assert(FREE_SLAB_RECORDS % FREE_GROUP == 0, "of free records as well");
 _Static_assert(WEIR__HEAP_HOMES <= UINT8_MAX, "a home is a byte");
 
 /* ---- arrays of the view ---- */
@@ -85,6 +87,8 @@ static void make_home(weir__heap *heap, uint32_t home)
 {
     uint32_t first = heap->fresh;
     heap->fresh += GROUP;
+    heap->homes_used += !heap->spares[home].is_used;
+    heap->spares[home].is_used = true;
     *weir__heap_home_at(weir__heap_block_of(heap, first), first) = (uint8_t)home;
     for (uint32_t i = GROUP; i-- > 0;) {
         if (first + i != 0) /* which names none */
@@ -146,12 +150,11 @@ static bool slab_make(weir__heap *heap)
     return true;
 }
 
-/* Where few are spare, it is no use to look for one at home: then it is time for more,
- * if they can be had. */
-static void stock_homes(weir__heap *heap)
+/* Whether all that is spare may be at other homes than it is wanted at, where there can
+ * be a group of it each: then it is time for a slab, if there is the host memory. */
+static inline bool wants_fresh(const weir__heap *heap)
 {
-    if (!has_fresh(heap) && heap->spare_count < heap->taken_blocks / 8)
-        (void)slab_make(heap);
+    return heap->spare_count + GROUP < heap->homes_used * GROUP && !has_fresh(heap);
 }
 
 /* ---- free records ---- */
@@ -184,12 +187,11 @@ static bool free_slab_make(weir__heap *heap)
     return true;
 }
 
-/* A group of them is four lines, or with one at either end five. */
 static void make_free_home(weir__heap *heap, uint32_t home)
 {
     uint32_t first = heap->free_fresh, *spares = &heap->spares[home].frees;
-    heap->free_fresh += GROUP;
-    for (uint32_t i = GROUP; i-- > 0;) {
+    heap->free_fresh += FREE_GROUP;
+    for (uint32_t i = FREE_GROUP; i-- > 0;) {
         if (first + i == 0) /* which names none */
             continue;
         weir__heap_free_at(heap, first + i)->below[0] = *spares;
@@ -248,7 +250,7 @@ static inline bool is_stocked(const weir__heap *heap)
     return heap->returned == 0 && heap->segments_full == NULL &&
            heap->owner_spare_count >= WEIR__OWNERS_SPARE &&
            heap->spare_count >= (heap->promised + 1) * WEIR__HEAP_PROMISE &&
-           (has_fresh(heap) || heap->spare_count >= heap->taken_blocks / 8) &&
+           !wants_fresh(heap) &&
            heap->free_spare_count >= free_records_wanted(heap, 0) &&
            heap->row_spare_count >= rows_wanted(heap, 0);
 }
@@ -260,7 +262,8 @@ static WEIR_COLD bool stock_and_promise(weir__heap *heap)
         if (!slab_make(heap))
             return false;
     }
-    stock_homes(heap);
+    if (wants_fresh(heap))
+        (void)slab_make(heap);
     const size_t returned = heap->returned_blocks;
     while (heap->free_spare_count < free_records_wanted(heap, returned)) {
         if (!free_slab_make(heap))

@@ -87,15 +87,15 @@ typedef struct weir__heap_taken {
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define WEIR__SLAB_BITS  3u
 #define WEIR__HEAP_HOMES 3u
+#define WEIR__HOME_BITS  3u
 #else
 #define WEIR__SLAB_BITS  10u
 #define WEIR__HEAP_HOMES 64u
+#define WEIR__HOME_BITS  7u
 #endif
-
-/* So many records fill two lines of 64 bytes, and their ties one, which have one home:
- * whoever hits writes to the record of his block, and shall share its lines with nobody
- * else. */
-#define WEIR__HOME_BITS 3u
+/* 2^WEIR__HOME_BITS records in a row have one home: whoever hits writes to the record
+ * of his block, and shall share its line with nobody else; nor have it beside another's
+ * often, for processors fetch the lines before and behind as well. */
 
 /* A stretch of addresses, with an entry for each block that begins there, in a hash
  * table: open addressing, one behind the other, two to a power of them. */

@@ -423,7 +423,7 @@ static void allocating_survives_every_fault(void **state)
           { 0, 0, 0, 11, 11, 11, 11, 11, 0, 11, 11 },
           { 0, 0, 0, 9, 9, 9, 9, 9, 0, 9, 9 } },
         { { "flush", prepare_flush, flush, false, is_pool },
-          { 0, 0, 0, 11, 11, 11, 11, 16, 0, 12, 11 },
+          { 0, 0, 0, 13, 13, 13, 13, 20, 0, 14, 13 },
           { 0, 0, 0, 10, 10, 10, 10, 15, 0, 10, 10 } },
     };
     sweep_all(all, COUNT_OF(all));

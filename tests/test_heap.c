@@ -177,6 +177,30 @@ static void heap_keeps_the_records_of_owners_apart(void **state)
     weir__heap_close(&heap);
 }
 
+/* The same without a stock of records. What is spare at other homes does not count: who
+ * has none at his own gets more. */
+static void heap_makes_records_for_each_home(void **state)
+{
+    (void)state;
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    uint32_t at_home[2] = { 0, 0 };
+    open_heap(&heap, &chunk, 1024 * GRAIN);
+    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
+    for (uint64_t i = 0; i < 2 * EACH; i++) {
+        must(weir__heap_promise(&heap));
+        weir__heap_owner *owner = weir__heap_owner_get(&heap, 1 + i % 2, NULL);
+        owner->pins = 1; /* it stays */
+        uint32_t id = take_best(&heap, done, GRAIN, GRAIN);
+        id = weir__heap_move_home(&heap, id, owner);
+        weir__heap_forget_promise(&heap);
+        at_home[i % 2] += weir__heap_home_of(&heap, id) == weir__heap_home_for(owner);
+    }
+    must(at_home[0] >= EACH - 1 && at_home[1] >= EACH - 1); /* but for a first one */
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
 /* The same of the records of what is free, of which a group has eight. Neighbours of
  * two owners do not merge. */
 static void heap_keeps_the_free_records_of_owners_apart(void **state)
@@ -374,6 +398,7 @@ int main(void)
         cmocka_unit_test(heap_merges_what_is_usable),
         cmocka_unit_test(heap_keeps_the_rows_that_it_promised),
         cmocka_unit_test(heap_keeps_the_records_of_owners_apart),
+        cmocka_unit_test(heap_makes_records_for_each_home),
         cmocka_unit_test(heap_keeps_the_free_records_of_owners_apart),
         cmocka_unit_test(heap_says_when_it_knows_no_more_clocks),
         cmocka_unit_test(heap_takes_back_without_records),

@@ -299,12 +299,13 @@ static void what_is_in_the_heap_is_met(void **state)
         stage_begin(&it);
         void *x = pick(&it);
         weir__heap_block *block = block_at(&pool_of(&it)->heap, x);
-        uint32_t out = weir__heap_low_tag(block);
+        uint32_t out = weir__heap_low_tag(block), owner = weir__link_of(block);
         give_on_thread(&it, 0, pick(&it));
         give_on_thread(&it, 0, x);
         for (int k = 0; k < (int)places[i % 3]; k++)
             give_on_thread(&it, 0, pick(&it));
         weir__heap_set_tag(block, out);
+        weir__link_set(block, owner);
         give_slowly(&it, x);
         for (int k = 0; i % 2 == 0 && k < 3; k++) /* its neighbours, too */
             give_slowly(&it, pick(&it));
