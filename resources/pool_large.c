@@ -10,25 +10,6 @@
 #include "internal.h"
 #include "resource_parts.h"
 
-/* The last that was spilt of that size. False: none was. */
-static inline bool take_spilt(weir__pool *self, weir__cache *cache, size_t bytes,
-                              size_t alignment, void **out)
-{
-    weir__seat *seat = weir__own_thread.seat;
-    const size_t size = weir__pool_whole_grains(bytes);
-    weir__heap_taken taken =
-        weir__cache_unspill(cache, &self->heap.view,
-                            (uint32_t)(size >> WEIR__HEAP_GRAIN_BITS),
-                            weir__heap_out_tag_in(size, bytes, alignment));
-    if (taken.block == NULL)
-        return false;
-    *out = (void *)weir__heap_base(taken.block);
-    weir__link_set(taken.block, cache->owner);
-    weir__recent_set(seat, *out, taken, alignment, weir__cache_last_offset());
-    weir__tally_out(&seat->tally, bytes);
-    return true;
-}
-
 /* The best fit of what is free, under the lock. */
 static WEIR_NOINLINE weir_status allocate_fit(weir__pool *self, weir_stream stream,
                                               size_t bytes, size_t alignment,
@@ -65,16 +46,36 @@ static WEIR_NOINLINE weir_status allocate_fit(weir__pool *self, weir_stream stre
     return weir__pool_leave_or_go_on(self, stream, bytes, alignment, out);
 }
 
+/* The last that was spilt of that size; else the best fit. */
+static WEIR_NOINLINE weir_status allocate_spilt(weir__pool *self, weir_stream stream,
+                                                size_t bytes, size_t alignment,
+                                                void **out, weir__cache *cache)
+{
+    weir__seat *seat = weir__own_thread.seat;
+    const size_t size = weir__pool_whole_grains(bytes);
+    weir__heap_taken taken =
+        weir__cache_unspill(cache, &self->heap.view,
+                            (uint32_t)(size >> WEIR__HEAP_GRAIN_BITS),
+                            weir__heap_out_tag_in(size, bytes, alignment));
+    if (taken.block == NULL)
+        return allocate_fit(self, stream, bytes, alignment, out, cache);
+    *out = (void *)weir__heap_base(taken.block);
+    weir__link_set(taken.block, cache->owner);
+    weir__recent_set(seat, *out, taken, alignment, weir__cache_last_offset());
+    weir__tally_out(&seat->tally, bytes);
+    if (WEIR_UNLIKELY(self->listens))
+        weir__pool_learn_dropped(self);
+    weir__gate_leave(&seat->gate);
+    return WEIR_OK;
+}
+
 weir_status weir__pool_allocate_large(weir__pool *self, weir_stream stream,
                                       size_t bytes, size_t alignment, void **out,
                                       weir__cache *cache)
 {
-    if (cache->spill.count == 0 || !take_spilt(self, cache, bytes, alignment, out))
-        return allocate_fit(self, stream, bytes, alignment, out, cache);
-    if (WEIR_UNLIKELY(self->listens))
-        weir__pool_learn_dropped(self);
-    weir__gate_leave(&weir__own_thread.seat->gate);
-    return WEIR_OK;
+    return cache->spill.count == 0
+               ? allocate_fit(self, stream, bytes, alignment, out, cache)
+               : allocate_spilt(self, stream, bytes, alignment, out, cache);
 }
 
 /* Whether a block that comes back may wait for a request of its size, without the lock.
@@ -84,26 +85,6 @@ static inline bool is_kept(const weir__pool *self, const weir__cache *cache,
 {
     return cache->bytes + weir__heap_bytes(block) <= self->cache_bytes &&
            cache->spill.count + 1 < WEIR__SPILL_MOST && cache->is_quiet;
-}
-
-/* The block is free behind the mark of now. This leaves the gate, behind which the
- * cache may be gone. */
-static WEIR_NOINLINE void release_and_leave(weir__cache *cache,
-                                            weir__heap_block *block, uint32_t id,
-                                            size_t bytes)
-{
-    weir__seat *seat = weir__own_thread.seat;
-    weir__pool *self = seat->pool;
-    weir__mutex_lock(&self->lock);
-    const uint64_t number = weir__cache_mark_locked(self, cache, 1);
-    (void)weir__heap_release_to(&self->heap, id, block,
-                                weir__heap_owner_at(&self->heap, cache->owner), number);
-    self->releases++;
-    weir__mutex_unlock(&self->lock);
-    cache->dry = 0;
-    weir__tally_back(&seat->tally, bytes);
-    weir__cache_close_sometimes(self, cache);
-    weir__gate_leave(&seat->gate);
 }
 
 /* Whether the block is out, as so much was asked for, and is this caller's from now on:
@@ -121,26 +102,57 @@ static inline bool claim(weir__heap_block *block, const void *ptr, size_t bytes,
     return is_it && weir__heap_claim(block, tag, as);
 }
 
-bool weir__pool_put_back_large(weir__cache *cache, weir__heap_block *block, uint32_t id,
+/* It was not so: the whole way, which knows what the matter is. */
+static WEIR_NOINLINE bool put_back_rest(weir__cache *cache, void *ptr, size_t bytes,
+                                        size_t alignment)
+{
+    weir__seat *seat = weir__own_thread.seat;
+    weir_resource *mr = seat->pool->mr;
+    const weir_stream stream = cache->stream;
+    weir__gate_leave(&seat->gate);
+    return weir__deallocate_rest(mr, stream, ptr, bytes, alignment);
+}
+
+static WEIR_NOINLINE bool keep(weir__cache *cache, weir__heap_block *block, uint32_t id,
                                void *ptr, size_t bytes, size_t alignment)
 {
     weir__seat *seat = weir__own_thread.seat;
-    weir__pool *self = seat->pool;
-    const bool keeps = is_kept(self, cache, block);
-    if (WEIR_UNLIKELY(!claim(block, ptr, bytes, alignment,
-                             keeps ? cache->holder_tag : WEIR__HEAP_CACHED))) {
-        const weir_stream stream = cache->stream;
-        weir__gate_leave(&seat->gate);
-        return weir__deallocate_rest(self->mr, stream, ptr, bytes, alignment);
-    }
-    if (!keeps) {
-        release_and_leave(cache, block, id, bytes);
-        return true;
-    }
+    if (WEIR_UNLIKELY(!claim(block, ptr, bytes, alignment, cache->holder_tag)))
+        return put_back_rest(cache, ptr, bytes, alignment);
     weir__list_push(&cache->spill, block, id);
     cache->bytes += weir__heap_bytes(block);
     cache->dry = 0;
     weir__tally_back(&seat->tally, bytes);
     weir__gate_leave(&seat->gate);
     return true;
+}
+
+/* It is free behind the mark of now. */
+static WEIR_NOINLINE bool release(weir__cache *cache, weir__heap_block *block,
+                                  uint32_t id, void *ptr, size_t bytes,
+                                  size_t alignment)
+{
+    weir__seat *seat = weir__own_thread.seat;
+    weir__pool *self = seat->pool;
+    if (WEIR_UNLIKELY(!claim(block, ptr, bytes, alignment, WEIR__HEAP_CACHED)))
+        return put_back_rest(cache, ptr, bytes, alignment);
+    weir__mutex_lock(&self->lock);
+    const uint64_t number = weir__cache_mark_locked(self, cache, 1);
+    (void)weir__heap_release_to(&self->heap, id, block,
+                                weir__heap_owner_at(&self->heap, cache->owner), number);
+    self->releases++;
+    weir__mutex_unlock(&self->lock);
+    cache->dry = 0;
+    weir__tally_back(&seat->tally, bytes);
+    weir__cache_close_sometimes(self, cache);
+    weir__gate_leave(&seat->gate);
+    return true;
+}
+
+bool weir__pool_put_back_large(weir__cache *cache, weir__heap_block *block, uint32_t id,
+                               void *ptr, size_t bytes, size_t alignment)
+{
+    return is_kept(weir__own_thread.seat->pool, cache, block)
+               ? keep(cache, block, id, ptr, bytes, alignment)
+               : release(cache, block, id, ptr, bytes, alignment);
 }
