@@ -65,7 +65,7 @@ struct weir__pool;
 #define WEIR__PASSED_MOST    1024u
 #define WEIR__CLOSE_EVERY    64u
 #define WEIR__DEPOT_MOST     1024u
-#define WEIR__POUR_AFTER     256u    /* blocks, and no allocation */
+#define WEIR__POUR_AFTER     256u    /* blocks, and nothing taken */
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
 #define WEIR__ROOM_SHARE     24u     /* of a cache that is full becomes room at once */
@@ -135,9 +135,9 @@ typedef struct weir__cache {
     uint32_t dry;            /* misses since anything was given back */
     uint32_t looked;         /* the bin that was looked at last for room */
     uint32_t passed;         /* blocks that found no room since all was emptied */
-    uint32_t pours;          /* blocks that wanted room one after the other, and the
-                                thread allocated nothing since `allocations` */
-    uint64_t allocations;
+    uint32_t taken;          /* allocations that came here, served or not */
+    uint32_t pours;          /* blocks that wanted room one after the other ... */
+    uint32_t pours_from;     /* ... when there were so many of these, and none since */
     weir_stream alias;       /* another name of the stream, or the same */
     weir__block_list spill;
     weir__bin bins[WEIR__BINS];

@@ -99,6 +99,7 @@ static inline bool take_top(weir__pool *self, weir__seat *seat, weir__cache *cac
     (void)weir__bin_pop(bin, &self->heap.view);
     weir__link_set(block, cache->owner);
     cache->bytes -= size;
+    cache->taken++;
     weir__tally_out(&seat->tally, bytes);
     return true;
 }
@@ -313,13 +314,12 @@ static void relieve(weir__pool *self, weir__cache *cache)
     weir__cache_close_sometimes(self, cache);
 }
 
-/* Whether the thread does nothing but give back for a while: what it has in its bins is
- * then as good as what comes. */
+/* Whether the thread has only given back on that stream for a while, be it that others
+ * allocate, or that it does on another one. */
 static inline bool is_pouring(weir__cache *cache)
 {
-    const uint64_t now = weir__own_thread.seat->tally.allocations;
-    if (cache->allocations != now) {
-        cache->allocations = now;
+    if (cache->pours_from != cache->taken) {
+        cache->pours_from = cache->taken;
         cache->pours = 0;
     }
     return cache->pours++ >= WEIR__POUR_AFTER;
@@ -327,13 +327,17 @@ static inline bool is_pouring(weir__cache *cache)
 
 /* Whether there is room after that for a block that counts already. What is spilt goes
  * anyway; but as long as it is there, bins that have more than their share make room as
- * well. Where the pool is short all goes, to coalesce, once the bins are full and that
- * is kept; but large ones drive nothing out. */
+ * well. From where nothing is taken all goes, to coalesce; where the pool is short once
+ * the bins are full and that is kept, but large ones drive nothing out there. */
 static bool make_room(const weir__pool *self, weir__cache *cache, uint32_t grains)
 {
     const bool is_short =
         atomic_load_explicit(&self->spare_grains, memory_order_relaxed) == 0;
-    if (!is_short && !is_pouring(cache))
+    if (!is_short && is_pouring(cache)) {
+        cache->passed = WEIR__PASSED_MOST;
+        return true;
+    }
+    if (!is_short)
         weir__cache_make_room(cache, &self->heap.view, grains, self->cache_bytes);
     const bool is_kept = cache->bytes - cache->spill.bytes <= self->cache_bytes;
     if (is_kept || grains > WEIR__LARGE_GRAINS)

@@ -73,6 +73,7 @@ typedef struct weir__pool {
                                     cut as it comes; changes with both locks held */
     uint64_t place_at;           /* in `releases`: a look at all runs is worth while */
     uint64_t gather_at;          /* in `releases` */
+    uint64_t drain_at;           /* in `releases`: the depot may be emptied again */
     weir__depot depot;
     weir_resource_statistics counts; /* but what is in the seats' tallies */
     weir__lost lost;             /* what was given up, and is not gathered yet */
@@ -378,6 +379,11 @@ bool weir__pool_next_mark(weir__pool *pool, weir__pool_marks *at, weir__mark *ou
 uint32_t weir__pool_take_known_magazine(weir__request *request);
 /* The same after a wait, one for all of the magazine. */
 uint32_t weir__pool_take_magazine(weir__request *request);
+
+/* What the depot has becomes free, for it lies between what could be whole; but not
+ * where it has the request's size, nor more often than as many blocks come back. */
+void weir__pool_free_magazines_locked(const weir__request *request)
+    WEIR_REQUIRES(request->pool->lock);
 
 /* Makes the request's stream wait for a run of HELD blocks. False: that could not be,
  * and who could not be waited for is barred. To be called without the pool's lock. */

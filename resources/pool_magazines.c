@@ -106,6 +106,18 @@ uint32_t weir__pool_take_magazine(weir__request *request)
     return 0;
 }
 
+void weir__pool_free_magazines_locked(const weir__request *request)
+{
+    weir__pool *self = request->pool;
+    const uint32_t grains = (uint32_t)(request->bytes >> WEIR__HEAP_GRAIN_BITS);
+    if (self->releases < self->drain_at ||
+        weir__depot_next(&self->depot, grains, NULL) != NULL)
+        return;
+    self->drain_at = self->releases + (uint64_t)self->depot.count * WEIR__MAGAZINE;
+    while (self->depot.count != 0)
+        weir__pool_drain_locked(self);
+}
+
 bool weir__pool_allocate_surplus(weir__pool *self, weir_stream stream, size_t bytes,
                                  size_t alignment, void **out)
 {

@@ -459,6 +459,7 @@ static uint32_t look_around(weir__request *request)
     settle_limbo_locked(self);
     gather_done_locked(self);
     weir__pool_settle_returned_locked(self);
+    weir__pool_free_magazines_locked(request);
     uint32_t block = weir__pool_take_own_locked(request);
     if (block == 0)
         block = weir__pool_place_locked(request);

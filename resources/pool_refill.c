@@ -129,6 +129,7 @@ void *weir__pool_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
     magazine.grains = grains;
     *loads = false;
     cache->dry++;
+    cache->taken++;
 
     weir__mutex_lock(&self->lock);
     if (WEIR_LIKELY(weir__heap_promise(&self->heap))) {

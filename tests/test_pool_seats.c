@@ -80,6 +80,29 @@ static void another_thread_gets_whole_magazines(void **state)
     close_scene(&it);
 }
 
+/* Of another size than is asked for, they become free before anybody's cache does. */
+static void magazines_are_in_nobodys_way(void **state)
+{
+    (void)state;
+    for (int other_size = 0; other_size < 2; other_size++) {
+        pool_scene it = open_cached(12 * SMALL, 0);
+        actor *other = actor_begin();
+        blocks all = { it.pool, it.streams[0], SMALL, 12, { NULL } };
+        actor_does(other, turn_over_blocks, &all);
+        const cached_memory before = cached_in(it.pool);
+        must(before.depot_bytes > WEIR__MAGAZINE * SMALL);
+        const size_t bytes = other_size ? 2 * SMALL : SMALL;
+        void *ptr = take(it.pool, it.streams[1], bytes);
+        const cached_memory after = cached_in(it.pool);
+        must_equal(after.depot_bytes,
+                   other_size ? 0 : before.depot_bytes - WEIR__MAGAZINE * SMALL);
+        must(after.bytes - after.depot_bytes >= before.bytes - before.depot_bytes);
+        give(it.pool, it.streams[1], ptr, bytes);
+        actor_end(other);
+        close_scene(&it);
+    }
+}
+
 static void another_stream_waits_once_for_a_magazine(void **state)
 {
     (void)state;
@@ -458,8 +481,8 @@ static void flush_gives_back(void **state)
     actor_does(other, flushes, NULL);
     must_equal(cached_in(it.pool).bytes, before.depot_bytes);
     must(statistics_of(it.pool).largest_free_bytes >= LARGE);
-    turn_over_blocks(&mine); /* from the heap: nothing has to be flushed */
-    must_equal(cached_in(it.pool).depot_bytes, before.depot_bytes);
+    turn_over_blocks(&mine); /* from the heap, where the depot's are too then */
+    must_equal(cached_in(it.pool).depot_bytes, 0);
     all.count = 8;
     actor_does(other, turn_over_blocks, &all); /* and it keeps again */
     must(cached_in(it.pool).bytes > cached_in(it.pool).depot_bytes);
@@ -531,6 +554,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_freed_comes_again),
         cmocka_unit_test(another_thread_gets_whole_magazines),
+        cmocka_unit_test(magazines_are_in_nobodys_way),
         cmocka_unit_test(another_stream_waits_once_for_a_magazine),
         cmocka_unit_test(a_magazine_is_behind_its_own_frees),
         cmocka_unit_test(sleeper_is_flushed_for_its_stream),
