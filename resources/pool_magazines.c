@@ -18,19 +18,27 @@ static bool mark_can_wait(const weir__request *request, weir__mark mark)
            weir__order_can_wait(request->pool->order, request->clock, mark);
 }
 
-/* Takes the oldest magazine of the request's size that `passes`; false: none. */
+/* The next one that could serve the request, after `after` (null: of all); or null. */
+static const weir__magazine *next_fit(const weir__request *request,
+                                      const weir__magazine *after)
+    WEIR_REQUIRES(request->pool->lock)
+{
+    const size_t grains = request->bytes >> WEIR__HEAP_GRAIN_BITS;
+    return request->alignment <= WEIR__HEAP_GRAIN && grains <= WEIR__CACHED_GRAINS
+               ? weir__depot_next(&request->pool->depot, (uint32_t)grains, after)
+               : NULL;
+}
+
+/* Takes the oldest of these that `passes`; false: none. */
 static bool take_magazine(const weir__request *request,
                           bool (*passes)(const weir__request *, weir__mark),
                           weir__magazine *out)
 {
     weir__pool *self = request->pool;
-    uint32_t grains = (uint32_t)(request->bytes >> WEIR__HEAP_GRAIN_BITS);
     const weir__magazine *magazine = NULL;
-    if (request->alignment > WEIR__HEAP_GRAIN || grains > WEIR__CACHED_GRAINS)
-        return false;
     weir__mutex_lock(&self->lock);
     do
-        magazine = weir__depot_next(&self->depot, grains, magazine);
+        magazine = next_fit(request, magazine);
     while (magazine != NULL && !passes(request, magazine->mark));
     bool taken =
         magazine != NULL && weir__pool_take_out_locked(self, magazine, out);
@@ -109,9 +117,7 @@ uint32_t weir__pool_take_magazine(weir__request *request)
 void weir__pool_free_magazines_locked(const weir__request *request)
 {
     weir__pool *self = request->pool;
-    const uint32_t grains = (uint32_t)(request->bytes >> WEIR__HEAP_GRAIN_BITS);
-    if (self->releases < self->drain_at ||
-        weir__depot_next(&self->depot, grains, NULL) != NULL)
+    if (self->releases < self->drain_at || next_fit(request, NULL) != NULL)
         return;
     self->drain_at = self->releases + (uint64_t)self->depot.count * WEIR__MAGAZINE;
     while (self->depot.count != 0)

@@ -47,20 +47,23 @@
  * has wanted more than its own for a while, and only until the thread asks for what it
  * has not kept.
  *
- * A thread that only frees gets what it needs for that from one that allocates. All
- * that threads keep is taken back before the pool refuses; before it grows, if all
- * that is free comes to more than its slack and what a thread may keep of a stream,
- * or if it has no slack, or grows in place; by trim, when a stream is retired or
- * captured, when the thread ends, and by weir_thread_flush; also from threads that
- * sleep. Once a pool had to grow though much was free, in pieces (more than 32 MiB,
- * and a 128th of what it holds) of several streams, or of whichever where it grows in
- * place, a thread keeps less of each stream: a 1024th of what the pool holds, or 1
- * MiB. And once all that threads keep was taken back though several streams have more
- * than twice as much free as may be one stretch, it is 32 MiB at most until one stream
- * has all that is free. Another stream that gets such memory waits for what was put on
- * the first until it left the thread, which may be more than was there when it was
- * freed; or for all that was put there so far, if no stream has wanted more than its
- * own for a while. On an `eager` device nothing is kept.
+ * A thread that only frees gets what it needs for that from one that allocates. Of a
+ * stream on which it frees and does not allocate a thread gives up all that it keeps,
+ * whenever that is as much as it may; and what threads hand to each other is free when
+ * a stream looks at what others have, unless it could have that. All that threads keep
+ * is taken back before the pool refuses; before it grows, if all that is free comes to
+ * more than its slack and what a thread may keep of a stream, or if it has no slack, or
+ * grows in place; by trim, when a stream is retired or captured, when the thread ends,
+ * and by weir_thread_flush; also from threads that sleep. Once a pool had to grow
+ * though much was free, in pieces (more than 32 MiB, and a 128th of what it holds) of
+ * several streams, or of whichever where it grows in place, a thread keeps less of each
+ * stream: a 1024th of what the pool holds, or 1 MiB. And once all that threads keep was
+ * taken back though several streams have more than twice as much free as may be one
+ * stretch, it is 32 MiB at most until one stream has all that is free. Another stream
+ * that gets such memory waits for what was put on the first until it left the thread,
+ * which may be more than was there when it was freed; or for all that was put there so
+ * far, if no stream has wanted more than its own for a while. On an `eager` device
+ * nothing is kept.
  *
  * A pool has at most 2^27 blocks, some 134 million, what is free included. Who asks for
  * more is answered OUT_OF_HOST_MEMORY, and nothing has changed. */
