@@ -22,10 +22,10 @@
  * What there is no room for goes back at once.
  *
  * Room is made by bins that have more than their share: where requests are of all
- * sizes, a bin of blocks twice as large shall have less of them, by the root of two,
- * so that of as many bytes most requests hit. What nobody asks for any more may have
- * its share for ever: so after many blocks have found no room, all is emptied. A thread
- * that does nothing but give back for long has no need of room.
+ * sizes, a bin of blocks twice as large shall have less of them, by the root of two, so
+ * that of as many bytes most requests hit. What nobody asks for any more may have its
+ * share for ever: so after many blocks have found no room, all is emptied. And so it is
+ * whenever it is full, where blocks only come back for long.
  *
  * Who keeps whom alive: a seat is of its pool and of its thread, and goes when both
  * have let go of it: the thread by `is_left` (it ended), the pool by `is_dead`. Caches
@@ -130,14 +130,14 @@ typedef struct weir__cache {
     uint64_t clock;
     const _Atomic uint64_t *counter; /* the clock's */
     size_t bytes;            /* in bins and on the spill list */
+    uint32_t taken;          /* how often bins were asked for a block, or more */
     uint32_t unclosed;       /* blocks given to the heap since the last event */
     bool is_quiet;           /* nobody was likely to want them then */
     uint32_t dry;            /* misses since anything was given back */
     uint32_t looked;         /* the bin that was looked at last for room */
     uint32_t passed;         /* blocks that found no room since all was emptied */
-    uint32_t taken;          /* allocations that came here, served or not */
-    uint32_t pours;          /* blocks that wanted room one after the other ... */
-    uint32_t pours_from;     /* ... when there were so many of these, and none since */
+    uint32_t pours;          /* blocks that wanted room one after the other, since */
+    uint32_t pours_from;     /* `taken` was this */
     weir_stream alias;       /* another name of the stream, or the same */
     weir__block_list spill;
     weir__bin bins[WEIR__BINS];

@@ -1,8 +1,9 @@
 /* pool_depot.h - full magazines that a pool's caches hand to each other: blocks of one
  * exact size, linked through their records, all free behind one mark.
  *
- * A few hundred at most, found by size, oldest first. What does not fit any more goes
- * to the heap, the oldest first. Guarded by the pool's lock. */
+ * A thousand at most, found by size, oldest first. What does not fit any more goes to
+ * the heap, the oldest first; and all that is there when a stream looks around for what
+ * it does not have. Guarded by the pool's lock. */
 #ifndef WEIR_POOL_DEPOT_H
 #define WEIR_POOL_DEPOT_H
 

@@ -334,8 +334,8 @@ static bool make_room(const weir__pool *self, weir__cache *cache, uint32_t grain
     const bool is_short =
         atomic_load_explicit(&self->spare_grains, memory_order_relaxed) == 0;
     if (!is_short && is_pouring(cache)) {
-        cache->passed = WEIR__PASSED_MOST;
-        return true;
+        weir__cache_spill_all(cache, &self->heap.view);
+        return false;
     }
     if (!is_short)
         weir__cache_make_room(cache, &self->heap.view, grains, self->cache_bytes);

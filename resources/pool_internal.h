@@ -73,7 +73,6 @@ typedef struct weir__pool {
                                     cut as it comes; changes with both locks held */
     uint64_t place_at;           /* in `releases`: a look at all runs is worth while */
     uint64_t gather_at;          /* in `releases` */
-    uint64_t drain_at;           /* in `releases`: the depot may be emptied again */
     weir__depot depot;
     weir_resource_statistics counts; /* but what is in the seats' tallies */
     weir__lost lost;             /* what was given up, and is not gathered yet */
@@ -380,8 +379,8 @@ uint32_t weir__pool_take_known_magazine(weir__request *request);
 /* The same after a wait, one for all of the magazine. */
 uint32_t weir__pool_take_magazine(weir__request *request);
 
-/* What the depot has becomes free, for it lies between what could be whole; but not
- * where it has the request's size, nor more often than as many blocks come back. */
+/* What the depot has becomes free, for it lies between what could be whole; unless the
+ * request could have a magazine. As much comes back before there is as much again. */
 void weir__pool_free_magazines_locked(const weir__request *request)
     WEIR_REQUIRES(request->pool->lock);
 

@@ -20,7 +20,6 @@ static WEIR_NOINLINE weir_status allocate_fit(weir__pool *self, weir_stream stre
     weir__heap_taken taken = { NULL, 0, 0 };
     void *ptr = NULL;
     cache->dry++;
-    cache->taken++;
 
     weir__mutex_lock(&self->lock);
     if (WEIR_LIKELY(weir__heap_promise(&self->heap))) {

@@ -117,9 +117,12 @@ uint32_t weir__pool_take_magazine(weir__request *request)
 void weir__pool_free_magazines_locked(const weir__request *request)
 {
     weir__pool *self = request->pool;
-    if (self->releases < self->drain_at || next_fit(request, NULL) != NULL)
-        return;
-    self->drain_at = self->releases + (uint64_t)self->depot.count * WEIR__MAGAZINE;
+    const weir__magazine *magazine = NULL;
+    while ((magazine = next_fit(request, magazine)) != NULL) {
+        if (mark_is_known(request, magazine->mark) ||
+            mark_can_wait(request, magazine->mark))
+            return;
+    }
     while (self->depot.count != 0)
         weir__pool_drain_locked(self);
 }

@@ -1,12 +1,12 @@
 /* pool_miss.c - a request whose stream has nothing that fits under its own clock.
  *
- * In this order: what the stream may take as far as is known; what turns out to be
- * done when asked for; what is left of the initial size; growth, while little lies idle
- * on other streams; their memory, for which this one is made to wait, magazines of the
- * depot first; all of it once more with what was in caches; growth; what was left out
- * before, for it would have cost much or did not fit well; growth once more after a
- * flush. All of it with the lock `miss` held, and the pool's own lock only in between
- * the calls.
+ * In this order, once the depot has gone to the heap if it has nothing for the request:
+ * what the stream may take as far as is known; what turns out to be done when asked
+ * for; what is left of the initial size; growth, while little lies idle on other
+ * streams; their memory, for which this one is made to wait, magazines of the depot
+ * first; all of it once more with what was in caches; growth; what was left out before,
+ * for it would have cost much or did not fit well; growth once more after a flush. All
+ * of it with the lock `miss` held, and the pool's own lock only in between the calls.
  *
  * What is taken apart is left as it was: a remainder keeps the mark of its own last
  * use, so that its stream goes on without a wait and nobody else gets one. Only
@@ -454,12 +454,12 @@ static uint32_t look_around(weir__request *request)
 {
     weir__pool *self = request->pool;
     weir__mutex_lock(&self->lock);
+    weir__pool_free_magazines_locked(request);
     self->looked_at = self->releases;
     weir__pool_note_want_locked(self);
     settle_limbo_locked(self);
     gather_done_locked(self);
     weir__pool_settle_returned_locked(self);
-    weir__pool_free_magazines_locked(request);
     uint32_t block = weir__pool_take_own_locked(request);
     if (block == 0)
         block = weir__pool_place_locked(request);

@@ -28,7 +28,8 @@ _Static_assert(sizeof(weir__heap_block) == 16 && sizeof(weir__heap_tie) == 8,
                "a block costs 24 bytes, and a tie is found from its record");
 _Static_assert(sizeof(weir__heap_free) == 32, "and 32 more while it is free");
 _Static_assert(GROUP * sizeof(weir__heap_tie) % LINE == 0, "groups are whole lines");
-_Static_assert(FREE_SLAB_RECORDS % FREE_GROUP == 0, "of free records as well");
+_Static_assert(SLAB_RECORDS % GROUP == 0 && FREE_SLAB_RECORDS % FREE_GROUP == 0,
+               "and slabs whole groups");
 _Static_assert(WEIR__HEAP_HOMES <= UINT8_MAX, "a home is a byte");
 
 /* ---- arrays of the view ---- */
@@ -150,8 +151,8 @@ static bool slab_make(weir__heap *heap)
     return true;
 }
 
-/* Whether all that is spare may be at other homes than it is wanted at, where there can
- * be a group of it each: then it is time for a slab, if there is the host memory. */
+/* Whether no more is spare than a group for each home but one: then one may have none,
+ * and it is time for a slab, if there is the host memory. */
 static inline bool wants_fresh(const weir__heap *heap)
 {
     return heap->spare_count + GROUP < heap->homes_used * GROUP && !has_fresh(heap);

@@ -177,8 +177,8 @@ static void heap_keeps_the_records_of_owners_apart(void **state)
     weir__heap_close(&heap);
 }
 
-/* The same without a stock of records. What is spare at other homes does not count: who
- * has none at his own gets more. */
+/* The same without a stock of records. As much as other homes may have for themselves
+ * does not count: who has none at his own gets more. */
 static void heap_makes_records_for_each_home(void **state)
 {
     (void)state;

@@ -48,10 +48,10 @@
  * has not kept.
  *
  * A thread that only frees gets what it needs for that from one that allocates. Of a
- * stream on which it frees and does not allocate a thread gives up all that it keeps,
- * whenever that is as much as it may; and what threads hand to each other is free when
- * a stream looks at what others have, unless it could have that. All that threads keep
- * is taken back before the pool refuses; before it grows, if all that is free comes to
+ * stream on which it has only freed for long a thread gives up what it keeps once that
+ * is as much as it may; and what threads hand to each other becomes free when a stream
+ * looks at what others have, unless it can have some of it. All that threads keep is
+ * taken back before the pool refuses; before it grows, if all that is free comes to
  * more than its slack and what a thread may keep of a stream, or if it has no slack, or
  * grows in place; by trim, when a stream is retired or captured, when the thread ends,
  * and by weir_thread_flush; also from threads that sleep. Once a pool had to grow
