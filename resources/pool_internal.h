@@ -380,7 +380,8 @@ uint32_t weir__pool_take_known_magazine(weir__request *request);
 uint32_t weir__pool_take_magazine(weir__request *request);
 
 /* What the depot has becomes free, for it lies between what could be whole; unless the
- * request could have a magazine. As much comes back before there is as much again. */
+ * request could have a magazine, or what is nobody's. As much comes back before there
+ * is as much again. */
 void weir__pool_free_magazines_locked(const weir__request *request)
     WEIR_REQUIRES(request->pool->lock);
 

@@ -117,7 +117,11 @@ uint32_t weir__pool_take_magazine(weir__request *request)
 void weir__pool_free_magazines_locked(const weir__request *request)
 {
     weir__pool *self = request->pool;
+    const weir__heap_owner *nobody =
+        weir__heap_owner_at(&self->heap, WEIR__OWNER_DONE);
     const weir__magazine *magazine = NULL;
+    if (weir__heap_best(&self->heap, nobody, request->bytes, request->alignment) != 0)
+        return;
     while ((magazine = next_fit(request, magazine)) != NULL) {
         if (mark_is_known(request, magazine->mark) ||
             mark_can_wait(request, magazine->mark))
