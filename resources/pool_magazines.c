@@ -120,7 +120,8 @@ void weir__pool_free_magazines_locked(const weir__request *request)
     const weir__heap_owner *nobody =
         weir__heap_owner_at(&self->heap, WEIR__OWNER_DONE);
     const weir__magazine *magazine = NULL;
-    if (weir__heap_best(&self->heap, nobody, request->bytes, request->alignment) != 0)
+    if (self->depot.count == 0 ||
+        weir__heap_best(&self->heap, nobody, request->bytes, request->alignment) != 0)
         return;
     while ((magazine = next_fit(request, magazine)) != NULL) {
         if (mark_is_known(request, magazine->mark) ||

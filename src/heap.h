@@ -140,7 +140,7 @@ typedef struct weir__heap {
     weir__heap_slab *slab_memory;    /* of block records, all that was made */
     uint32_t slab_count, slab_room;
     uint32_t fresh;                  /* from here on nothing has a home yet */
-    uint32_t homes_used;
+    uint32_t homes_used;             /* that some are at */
 
     weir__heap_free **free_slabs;
     uint32_t free_slab_count, free_slab_room;

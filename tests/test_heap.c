@@ -143,6 +143,20 @@ static void heap_keeps_the_rows_that_it_promised(void **state)
 
 #define EACH 24 /* blocks of each owner: more than a line has records */
 
+/* A grain of what is done, whose record is where those of a clock's owner are, if there
+ * is one. */
+static uint32_t take_home(weir__heap *heap, uint64_t clock)
+{
+    must(weir__heap_promise(heap));
+    weir__heap_owner *owner = weir__heap_owner_get(heap, clock, NULL);
+    owner->pins = 1; /* it stays */
+    const weir__heap_owner *done = weir__heap_owner_at(heap, WEIR__OWNER_DONE);
+    uint32_t id = take_best(heap, done, GRAIN, GRAIN);
+    id = weir__heap_move_home(heap, id, owner);
+    weir__heap_forget_promise(heap);
+    return id;
+}
+
 /* Whoever hits writes to the record of his block: that is in no line with a record that
  * another owner's thread writes to, by whatever turns they got their blocks. */
 static void heap_keeps_the_records_of_owners_apart(void **state)
@@ -152,18 +166,12 @@ static void heap_keeps_the_records_of_owners_apart(void **state)
     weir__chunk chunk = { 0 };
     uintptr_t lines[2][EACH][2]; /* the first and the last of each */
     open_heap(&heap, &chunk, 1024 * GRAIN);
-    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
     for (size_t i = 0; i < EACH; i++) /* makes many records, none of which is used */
         must(weir__heap_promise(&heap));
     for (size_t i = 0; i < EACH; i++)
         weir__heap_forget_promise(&heap);
     for (uint64_t i = 0; i < 2 * EACH; i++) {
-        must(weir__heap_promise(&heap));
-        weir__heap_owner *owner = weir__heap_owner_get(&heap, 1 + i % 2, NULL);
-        owner->pins = 1; /* it stays */
-        uint32_t id = take_best(&heap, done, GRAIN, GRAIN);
-        id = weir__heap_move_home(&heap, id, owner);
-        weir__heap_forget_promise(&heap);
+        uint32_t id = take_home(&heap, 1 + i % 2);
         weir__heap_verify(&heap);
         must(base_of(&heap, id) == BASE + i * GRAIN);
         uintptr_t record = (uintptr_t)weir__heap_block_of(&heap, id);
@@ -186,15 +194,10 @@ static void heap_makes_records_for_each_home(void **state)
     weir__chunk chunk = { 0 };
     uint32_t at_home[2] = { 0, 0 };
     open_heap(&heap, &chunk, 1024 * GRAIN);
-    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
     for (uint64_t i = 0; i < 2 * EACH; i++) {
-        must(weir__heap_promise(&heap));
-        weir__heap_owner *owner = weir__heap_owner_get(&heap, 1 + i % 2, NULL);
-        owner->pins = 1; /* it stays */
-        uint32_t id = take_best(&heap, done, GRAIN, GRAIN);
-        id = weir__heap_move_home(&heap, id, owner);
-        weir__heap_forget_promise(&heap);
-        at_home[i % 2] += weir__heap_home_of(&heap, id) == weir__heap_home_for(owner);
+        uint32_t id = take_home(&heap, 1 + i % 2);
+        at_home[i % 2] += weir__heap_home_of(&heap, id) ==
+                          weir__heap_home_for(weir__heap_owner_find(&heap, 1 + i % 2));
     }
     must(at_home[0] >= EACH - 1 && at_home[1] >= EACH - 1); /* but for a first one */
     weir__heap_verify(&heap);
