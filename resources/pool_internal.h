@@ -31,7 +31,7 @@ typedef struct weir__pool {
     weir_resource *upstream;     /* kept alive by the weir_resource around this */
     weir_device *device;
     weir__order *order;          /* the device's */
-    weir_pool_options options;   /* in force: no zeros but for initial_bytes */
+    weir_pool_options options;   /* in force; 0: as the pool comes to hold more */
     weir_resource_properties up; /* upstream's */
 
     /* Set once, when it is made: */
@@ -477,7 +477,11 @@ bool weir__pool_gather_locked(weir__request *request)
  * knows the pool. */
 uint32_t weir__pool_spare_grains(const weir__pool *pool);
 
-/* There threads keep less, and blocks have nothing to spare. With the lock miss,
+/* The most that a thread may keep of a stream where there is room. With the lock miss,
+ * or before anybody knows the pool. */
+size_t weir__pool_cache_most(const weir__pool *pool);
+
+/* Elsewhere threads keep less, and blocks have nothing to spare. With the lock miss,
  * without the pool's lock. */
 void weir__pool_fit_caches(weir__pool *pool);
 

@@ -13,9 +13,6 @@
 #include "pool_seats.h"
 #include "resource_internal.h"
 
-/* By default. What grows in place does so in order that little is free. */
-#define POOL_CACHE_BYTES          ((size_t)64 << 20)
-#define POOL_CACHE_BYTES_IN_PLACE ((size_t)32 << 20)
 /* Larger requests go the slow way, and what comes back of them. */
 #define POOL_GATE_BYTES  ((size_t)1 << 36)
 
@@ -144,9 +141,7 @@ static const weir__counting pool_counting = { .close = pool_close,
                                               .allocate = weir__pool_hit,
                                               .deallocate = weir__pool_hit_back };
 
-static weir_status options_read(const weir_pool_options *from,
-                                const weir_resource_properties *up,
-                                weir_pool_options *out)
+static weir_status options_read(const weir_pool_options *from, weir_pool_options *out)
 {
     weir_status status =
         weir__read_options(from, out, sizeof *out, "the options of a pool");
@@ -155,9 +150,6 @@ static weir_status options_read(const weir_pool_options *from,
     out->struct_size = sizeof *out;
     if (out->limit_bytes == 0)
         out->limit_bytes = SIZE_MAX;
-    if (out->cache_bytes == 0)
-        out->cache_bytes =
-            up->can_extend ? POOL_CACHE_BYTES_IN_PLACE : POOL_CACHE_BYTES;
     if (out->limit_bytes < out->initial_bytes)
         return weir__fail(WEIR_INVALID_ARGUMENT,
                           "the limit of a pool is %zu bytes, below its initial size of "
@@ -190,7 +182,7 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
     weir_resource_properties up = { .struct_size = sizeof up };
     status = weir_resource_get_properties(upstream, &up);
     if (status == WEIR_OK)
-        status = options_read(options, &up, &in_force);
+        status = options_read(options, &in_force);
     if (status != WEIR_OK)
         return status;
 
@@ -205,8 +197,8 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
                           .options = in_force,
                           .up = up,
                           .listener = { .clock_begins = weir__pool_clock_begins,
-                                        .stream_changes = weir__pool_stream_changes },
-                          .cache_bytes = in_force.cache_bytes };
+                                        .stream_changes = weir__pool_stream_changes } };
+    self->cache_bytes = weir__pool_cache_most(self);
     if (self->cache_bytes >= WEIR__HEAP_GRAIN)
         self->gate_bytes = POOL_GATE_BYTES;
     self->listens = self->device->listens;

@@ -28,6 +28,7 @@
 #define POOL_SLACK_SHARE SIZE_MAX
 #define POOL_PIECE_LEAST ((size_t)2 << WEIR__HEAP_GRAIN_BITS)
 #define POOL_FEW_BLOCKS  16u
+#define POOL_CACHE_SHARE 1u
 #define POOL_SHORT_CACHES 1u
 #define POOL_FRAYED_LEAST ((size_t)4 << WEIR__HEAP_GRAIN_BITS)
 #define POOL_WARY_CACHES  ((size_t)16 << WEIR__HEAP_GRAIN_BITS)
@@ -36,10 +37,13 @@
 #define POOL_SLACK_SHARE ((size_t)32)
 #define POOL_PIECE_LEAST ((size_t)1 << 20)
 #define POOL_FEW_BLOCKS  64u
+#define POOL_CACHE_SHARE 64u
 #define POOL_SHORT_CACHES 1024u
 #define POOL_FRAYED_LEAST ((size_t)1 << 20)
 #define POOL_WARY_CACHES  ((size_t)32 << 20)
 #endif
+#define POOL_CACHE_LEAST          ((size_t)64 << 20)
+#define POOL_CACHE_LEAST_IN_PLACE ((size_t)32 << 20)
 /* Little is left: so large a part of what is held. A block fits badly that is larger by
  * more than such a part of the request. */
 #define POOL_SCARCE_SHARE      4u
@@ -285,6 +289,16 @@ uint32_t weir__pool_spare_grains(const weir__pool *self)
                : 0;
 }
 
+/* By default more where more is held, in steps, for each closes the gates. */
+size_t weir__pool_cache_most(const weir__pool *self)
+{
+    if (self->options.cache_bytes != 0)
+        return self->options.cache_bytes;
+    size_t bytes = self->up.can_extend ? POOL_CACHE_LEAST_IN_PLACE : POOL_CACHE_LEAST;
+    size_t share = self->held_bytes / POOL_CACHE_SHARE;
+    return most(bytes, share - share % (bytes / 4));
+}
+
 void weir__pool_note_crowd(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
@@ -304,7 +318,7 @@ static bool is_crowded(weir__pool *self)
 
 void weir__pool_fit_caches(weir__pool *self)
 {
-    size_t bytes = self->options.cache_bytes;
+    size_t bytes = weir__pool_cache_most(self);
     uint32_t spare = weir__pool_spare_grains(self);
     if (atomic_load_explicit(&self->spare_grains, memory_order_relaxed) != spare)
         atomic_store_explicit(&self->spare_grains, spare, memory_order_relaxed);

@@ -191,6 +191,51 @@ static void threads_keep_less_of_a_pool_without_room(void **state)
     close_scene(&it);
 }
 
+/* ... and more of a large one, in steps, unless it was told how much: a test build's
+ * share is all of it, rounded down to 16 MiB. */
+static void threads_keep_more_of_a_large_pool(void **state)
+{
+    (void)state;
+    static const size_t told[] = { 0, 4 * MIB };
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        pool_scene it = open_cached(0, told[i]);
+        const weir__pool *pool = it.pool->self;
+        void *most = take_on(&it, 0, 64 * MIB), *step[16];
+        must_equal(pool->held_bytes, 64 * MIB);
+        must_equal(pool->cache_bytes, told[i] != 0 ? told[i] : 64 * MIB);
+        for (size_t mib = 0; mib < 16; mib++) {
+            must_equal(pool->cache_bytes, told[i] != 0 ? told[i] : 64 * MIB);
+            step[mib] = take_on(&it, 0, MIB);
+        }
+        must_equal(pool->held_bytes, 80 * MIB);
+        must_equal(pool->cache_bytes, told[i] != 0 ? told[i] : 80 * MIB);
+        for (size_t mib = 16; mib-- > 0;)
+            give_on(&it, 0, step[mib], MIB);
+        give_on(&it, 0, most, 64 * MIB);
+        must_equal(weir_resource_trim_sync(it.pool, 0), 80 * MIB);
+        give_on(&it, 0, take_on(&it, 0, MIB), MIB);
+        must_equal(pool->cache_bytes, told[i] != 0 ? told[i] : 64 * MIB);
+        close_scene(&it);
+    }
+}
+
+static void threads_keep_less_where_a_pool_grows_in_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *spec;
+        size_t bytes;
+    } cases[] = { { "pool/device", 64 * MIB }, { "pool/growable", 32 * MIB } };
+    weir_device *device = open_stepped(1);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        weir_resource *pool;
+        must_ok(weir_resource_open(device, cases[i].spec, &pool));
+        must_equal(((const weir__pool *)pool->self)->cache_bytes, cases[i].bytes);
+        weir_resource_unref(pool);
+    }
+    close_emulated(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +243,8 @@ int main(void)
         cmocka_unit_test(what_is_merged_is_in_order),
         cmocka_unit_test(threads_merge_side_by_side),
         cmocka_unit_test(threads_keep_less_of_a_pool_without_room),
+        cmocka_unit_test(threads_keep_more_of_a_large_pool),
+        cmocka_unit_test(threads_keep_less_where_a_pool_grows_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,7 @@ static void options_reach_the_resource(void **state)
         { "pool(slack=none)/device", 0, SIZE_MAX, 0, 0, WEIR_POOL_NO_SLACK },
         { "pool(slack=auto)/device", 0, SIZE_MAX, 0, 0, 0 },
         { "pool(slack=1MiB)/device", 0, SIZE_MAX, 0, 0, 1 << 20 },
-        { "pool/growable", 0, SIZE_MAX, 0, 32 << 20, 0 },
+        { "pool(cache=auto)/growable", 0, SIZE_MAX, 0, 0, 0 },
         { "pool(limit=16777215.9999999999999TiB)/device", 0, SIZE_MAX, 0, 0, 0 },
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -106,8 +106,7 @@ static void options_reach_the_resource(void **state)
         must_equal(options.initial_bytes, good[i].initial);
         must_equal(options.limit_bytes, good[i].limit);
         must_equal(options.growth_bytes, good[i].growth);
-        size_t cache = good[i].cache != 0 ? good[i].cache : (size_t)64 << 20;
-        must_equal(options.cache_bytes, cache);
+        must_equal(options.cache_bytes, good[i].cache);
         must_equal(options.slack_bytes, good[i].slack);
     }
     close_emulated(device);

@@ -90,8 +90,9 @@ typedef struct weir_pool_options {
                              to 256 MiB */
     size_t cache_bytes;   /* most that each thread keeps of what it freed on each
                              stream, and the pool of what threads hand to each other;
-                             default 64 MiB, or 32 where the pool grows in
-                             place; WEIR_POOL_NO_CACHE: none */
+                             default 64 MiB, or 32 where the pool grows in place, or
+                             a 64th of what the pool holds if that is more;
+                             WEIR_POOL_NO_CACHE: none */
     size_t slack_bytes;   /* what may lie free on other streams while the pool grows
                              for one; default 32 MiB, or a 32nd of what the pool
                              holds if that is more; WEIR_POOL_NO_SLACK: none. With a
@@ -112,8 +113,8 @@ WEIR_API WEIR_NODISCARD weir_status
 weir_pool_create(weir_resource *upstream, const weir_pool_options *options,
                  weir_resource **out);
 
-/* Fills *out, whose struct_size the caller has set, with the options in force. `mr`
- * is a pool, or INVALID_ARGUMENT. */
+/* Fills *out, whose struct_size the caller has set, with the options in force; those
+ * that go by what the pool holds are 0. `mr` is a pool, or INVALID_ARGUMENT. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_pool_get_options(weir_resource *mr, weir_pool_options *out);
 
