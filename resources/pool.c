@@ -308,7 +308,7 @@ static returning begin_return(weir__pool *self, const void *ptr, size_t bytes,
         *wrong = (slip){ WEIR_MISUSE_WRONG_SIZE, asked, aligned };
     } else {
         const weir__heap_owner *birth = weir__heap_owner_at(&self->heap, seen.birth);
-        if (weir__heap_claim(block, seen.tag, WEIR__HEAP_CACHED))
+        if (weir__heap_claim(block, weir__heap_head(ptr, seen.tag), WEIR__HEAP_CACHED))
             it = (returning){ id, bytes, birth->clock };
         else
             wrong->kind = WEIR_MISUSE_DOUBLE_FREE; /* at this very moment */

@@ -25,7 +25,7 @@ static void spill_stack(weir__cache *cache, const weir__heap_view *view, uint32_
 {
     for (; count > 0; count--) {
         weir__heap_block *block = weir__heap_at(view, id);
-        if (weir__heap_low_tag(block) != cache->holder_tag) {
+        if (weir__heap_tag(block) != cache->holder_tag) {
             give_up(cache, block, grains, count);
             return;
         }
@@ -46,14 +46,14 @@ void weir__cache_empty_bin(weir__cache *cache, const weir__heap_view *view,
 
 weir__heap_taken weir__cache_unspill(weir__cache *cache,
                                      const weir__heap_view *view, uint32_t grains,
-                                     uint32_t low)
+                                     uint32_t tag)
 {
     weir__block_list *list = &cache->spill;
     weir__heap_block *above = NULL;
     uint32_t id = list->head;
     for (uint32_t left = list->count; left > 0; left--) {
         weir__heap_block *block = weir__heap_at(view, id);
-        if (WEIR_UNLIKELY(weir__heap_low_tag(block) != cache->holder_tag))
+        if (WEIR_UNLIKELY(weir__heap_tag(block) != cache->holder_tag))
             break; /* who settles the list gives up what is left of it */
         const uint32_t below = weir__link_of(block);
         if (weir__heap_grains(block) == grains) {
@@ -64,7 +64,8 @@ weir__heap_taken weir__cache_unspill(weir__cache *cache,
             list->count--;
             list->bytes -= weir__grains_size(grains);
             cache->bytes -= weir__grains_size(grains);
-            return (weir__heap_taken){ block, id, weir__heap_set_tag(block, low) };
+            weir__heap_set_tag(block, tag);
+            return (weir__heap_taken){ block, id, tag };
         }
         above = block;
         id = below;
@@ -105,7 +106,7 @@ void weir__cache_make_room(weir__cache *cache, const weir__heap_view *view,
         if (cache->bytes - cache->spill.bytes > enough)
             looks = WEIR__ROOM_LOOKS;
         uint32_t id = bin->top_id;
-        if (WEIR_UNLIKELY(weir__heap_low_tag(bin->top) != cache->holder_tag))
+        if (WEIR_UNLIKELY(weir__heap_tag(bin->top) != cache->holder_tag))
             weir__cache_give_up(cache, bin);
         else
             weir__list_push(&cache->spill, weir__bin_pop(bin, view), id);
@@ -131,7 +132,7 @@ static size_t stack_verify(const weir__cache *cache, const weir__heap_view *view
     size_t bytes = 0;
     for (; count > 0; count--) {
         const weir__heap_block *block = weir__heap_at(view, id);
-        WEIR_CHECK((weir__heap_tag(block) & WEIR__TAG_LOW_MASK) == cache->holder_tag,
+        WEIR_CHECK(weir__heap_tag(block) == cache->holder_tag,
                    "a cache's blocks are marked as its own");
         WEIR_CHECK(grains == 0 || weir__heap_grains(block) == grains,
                    "a bin's blocks are of one size");

@@ -96,13 +96,15 @@ typedef struct weir__bin {
 
 /* A block that was handed out here, on whatever stream, as it was then: blocks are
  * merged and cut anew, but one with the same address, tag and size is as it was. The
- * tag is of no block if another alignment was asked for than WEIR_ALIGNMENT. */
+ * head is of no block if another alignment was asked for than WEIR_ALIGNMENT. */
 typedef struct weir__recent {
     const void *ptr;
-    uint32_t tag;            /* apart from `id`, as a bin's top from its address */
-    uint32_t bin;            /* of its size: how far from the first, in bytes */
+    uint64_t head;           /* of its record */
     weir__heap_block *block;
     uint32_t id;
+    uint16_t bin;            /* of its size: how far from the first, in bytes; no type
+                                that could be stored with `id`, which are soon read
+                                one by one */
 } weir__recent;
 
 /* Linked records, all with one tag. */
@@ -225,6 +227,7 @@ static inline uint32_t weir__cache_index_above(uint32_t below)
     return (shift << WEIR__CLASS_BITS) + (below >> shift);
 }
 _Static_assert(WEIR__CLASSED_GRAINS <= WEIR__CACHED_GRAINS, "all of a class have one");
+_Static_assert(WEIR__BINS * sizeof(weir__bin) <= UINT16_MAX, "who is recent knows its");
 
 /* Which bin alone may have blocks of `grains` grains, at least 1. What none may have
  * shares the last. */
@@ -269,17 +272,26 @@ static inline weir__bin *weir__bin_at(weir__cache *cache, size_t offset)
     return (weir__bin *)((char *)cache->bins + offset);
 }
 
-/* A block is handed out at `ptr`. An inverted tag is no block's. */
+/* A block is handed out at `ptr`, whose record begins with `head`. Inverted that is no
+ * block's. */
 static inline void weir__recent_set(weir__seat *seat, const void *ptr,
-                                    weir__heap_taken taken, size_t alignment,
-                                    size_t bin)
+                                    weir__heap_block *block, uint32_t id, uint64_t head,
+                                    size_t alignment, size_t bin)
 {
     weir__recent *recent = weir__recent_of(seat, ptr);
     recent->ptr = ptr;
-    recent->tag = alignment == WEIR_ALIGNMENT ? taken.tag : ~taken.tag;
-    recent->id = taken.id;
-    recent->bin = (uint32_t)bin;
-    recent->block = taken.block;
+    recent->head = alignment == WEIR_ALIGNMENT ? head : ~head;
+    recent->block = block;
+    recent->id = id;
+    recent->bin = (uint16_t)bin;
+}
+
+static inline void weir__recent_taken(weir__seat *seat, const void *ptr,
+                                      weir__heap_taken taken, size_t alignment,
+                                      size_t bin)
+{
+    weir__recent_set(seat, ptr, taken.block, taken.id, weir__heap_head(ptr, taken.tag),
+                     alignment, bin);
 }
 
 static inline uint32_t weir__link_of(const weir__heap_block *block)

@@ -82,7 +82,7 @@ static void magazine_verify(const weir__magazine *magazine, const weir__heap_vie
     uint32_t id = magazine->head;
     for (uint32_t i = 0; i < WEIR__MAGAZINE; i++) {
         const weir__heap_block *block = weir__heap_at(view, id);
-        WEIR_CHECK((weir__heap_tag(block) & WEIR__TAG_LOW_MASK) == magazine->holder_tag,
+        WEIR_CHECK(weir__heap_tag(block) == magazine->holder_tag,
                    "a magazine's blocks keep the tag that they came with");
         WEIR_CHECK(weir__heap_grains(block) == magazine->grains,
                    "a magazine's blocks are of one size");

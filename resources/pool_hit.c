@@ -85,17 +85,17 @@ void weir__pool_learn_dropped(weir__pool *self)
 static inline bool take_top(weir__pool *self, weir__seat *seat, weir__cache *cache,
                             weir__bin *bin, size_t bytes, size_t alignment, void **out)
 {
-    const size_t size = weir__grains_size(bin->grains);
-    void *ptr = bin->ptr;
     weir__heap_block *block = bin->top;
-    uint32_t tag;
-    if (WEIR_UNLIKELY(!weir__heap_turn_tag(
-            block, cache->holder_tag, weir__heap_out_tag_in(size, bytes, alignment),
-            &tag)))
+    const uint64_t base = weir__heap_untagged(block, cache->holder_tag);
+    if (WEIR_UNLIKELY((base & WEIR__TAG_MASK) != 0))
         return false;
+    const size_t size = weir__grains_size(bin->grains);
+    const uint64_t head = base | weir__heap_out_tag_in(size, bytes, alignment);
+    void *ptr = bin->ptr;
+    weir__heap_set_head(block, head);
     *out = ptr;
-    weir__recent_set(seat, ptr, (weir__heap_taken){ block, bin->top_id, tag },
-                     alignment, weir__bin_offset(cache, bin));
+    weir__recent_set(seat, ptr, block, bin->top_id, head, alignment,
+                     weir__bin_offset(cache, bin));
     (void)weir__bin_pop(bin, &self->heap.view);
     weir__link_set(block, cache->owner);
     cache->bytes -= size;
@@ -481,11 +481,13 @@ bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_
     if (WEIR_UNLIKELY(cache == NULL))
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
     const weir__recent *recent = weir__recent_of(seat, ptr);
+    weir__heap_block *block = recent->block;
+    const uint64_t head = recent->head;
     if (recent->ptr != ptr || alignment != WEIR_ALIGNMENT ||
-        !weir__heap_is_still(recent->block, ptr, recent->tag) ||
-        weir__heap_asked_bytes(recent->block, recent->tag) != bytes)
+        !weir__heap_is_still(block, head) ||
+        weir__heap_asked_bytes(block, (uint32_t)head) != bytes)
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
     weir__bin *bin = weir__bin_at(cache, recent->bin);
-    return put_on_stack(self, seat, cache, bin, recent->block, recent->id, ptr, bytes,
+    return put_on_stack(self, seat, cache, bin, block, recent->id, ptr, bytes,
                         WEIR_ALIGNMENT);
 }

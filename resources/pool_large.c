@@ -36,7 +36,7 @@ static WEIR_NOINLINE weir_status allocate_fit(weir__pool *self, weir_stream stre
 
     const bool done = ptr != NULL;
     if (WEIR_LIKELY(done)) {
-        weir__recent_set(seat, ptr, taken, alignment, weir__cache_last_offset());
+        weir__recent_taken(seat, ptr, taken, alignment, weir__cache_last_offset());
         weir__tally_out(&seat->tally, bytes);
         if (WEIR_UNLIKELY(self->listens))
             weir__pool_learn_dropped(self);
@@ -61,7 +61,7 @@ static WEIR_NOINLINE weir_status allocate_spilt(weir__pool *self, weir_stream st
         return allocate_fit(self, stream, bytes, alignment, out, cache);
     *out = (void *)weir__heap_base(taken.block);
     weir__link_set(taken.block, cache->owner);
-    weir__recent_set(seat, *out, taken, alignment, weir__cache_last_offset());
+    weir__recent_taken(seat, *out, taken, alignment, weir__cache_last_offset());
     weir__tally_out(&seat->tally, bytes);
     if (WEIR_UNLIKELY(self->listens))
         weir__pool_learn_dropped(self);
@@ -93,13 +93,14 @@ static inline bool claim(weir__heap_block *block, const void *ptr, size_t bytes,
                          size_t alignment, uint32_t as)
 {
     WEIR_WINDOW(); /* it was seen before */
-    const uint32_t tag = weir__heap_tag(block);
+    const uint64_t head = weir__heap_head_of(block);
+    const uint32_t tag = (uint32_t)head & WEIR__TAG_MASK;
     const bool is_it = (tag & WEIR__TAG_STATE_MASK) == WEIR__HEAP_OUT &&
-                       weir__heap_base(block) == (uintptr_t)ptr &&
+                       weir__heap_head(ptr, tag) == head &&
                        weir__heap_asked_bytes(block, tag) == bytes &&
                        weir__heap_asked_alignment(tag) == alignment;
     WEIR_WINDOW();
-    return is_it && weir__heap_claim(block, tag, as);
+    return is_it && weir__heap_claim(block, head, as);
 }
 
 /* It was not so: the whole way, which knows what the matter is. */

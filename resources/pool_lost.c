@@ -56,7 +56,7 @@ bool weir__pool_take_out_locked(weir__pool *self, const weir__magazine *magazine
 {
     *out = weir__depot_take(&self->depot, magazine);
     const weir__heap_block *first = weir__heap_block_of(&self->heap, out->head);
-    if (weir__heap_low_tag(first) == out->holder_tag)
+    if (weir__heap_tag(first) == out->holder_tag)
         return true;
     weir__block_list list = weir__magazine_blocks(out);
     weir__pool_settle_locked(self, &list, out->mark);
@@ -65,7 +65,7 @@ bool weir__pool_take_out_locked(weir__pool *self, const weir__magazine *magazine
 
 static bool is_lost(const weir__heap_block *block)
 {
-    uint32_t tag = weir__heap_low_tag(block);
+    uint32_t tag = weir__heap_tag(block);
     return (tag & WEIR__TAG_STATE_MASK) == WEIR__HEAP_CACHED &&
            tag != WEIR__HEAP_CACHED; /* which is on its way back */
 }

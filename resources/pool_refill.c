@@ -60,7 +60,7 @@ bool weir__cache_load(weir__pool *self, weir__cache *cache,
         return false;
     for (; loaded < count; loaded++, above = block) {
         block = weir__heap_at(&self->heap.view, id);
-        if (weir__heap_low_tag(block) != magazine->holder_tag)
+        if (weir__heap_tag(block) != magazine->holder_tag)
             break;
         weir__heap_set_tag(block, cache->holder_tag);
         id = weir__link_of(block);
@@ -150,7 +150,7 @@ void *weir__pool_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
     weir__mutex_unlock(&self->lock);
     weir__cache_close_sometimes(self, cache);
     if (WEIR_LIKELY(ptr != NULL))
-        weir__recent_set(seat, ptr, taken, alignment,
+        weir__recent_taken(seat, ptr, taken, alignment,
                          weir__bin_offset(cache, weir__cache_bin(cache, grains)));
     if (magazine.head != 0) {
         *loads =

@@ -141,7 +141,7 @@ void weir__pool_settle_to_locked(weir__pool *self, weir__block_list *list,
     uint32_t id = list->head, i = 0;
     for (; i < list->count; i++) {
         weir__heap_block *block = weir__heap_block_of(&self->heap, id);
-        if (WEIR_UNLIKELY(weir__heap_low_tag(block) != list->holder_tag)) {
+        if (WEIR_UNLIKELY(weir__heap_tag(block) != list->holder_tag)) {
             weir__lost lost = { 0 };
             weir__lost_add(&lost, block, weir__heap_grains(block), list->count - i);
             weir__pool_note_lost_locked(self, &lost);

@@ -116,8 +116,8 @@ static WEIR_INLINE uint32_t make_free(weir__heap *heap, uint32_t id,
     const weir__heap_tie *tie = weir__heap_tie_of(block, id);
     const uint32_t before = tie->before, next = weir__heap_behind(tie);
     weir__heap_block *front = block_at(heap, before), *behind = block_at(heap, next);
-    const bool has_front = weir__heap_low_tag(front) == tag; /* record 0 is spare */
-    const bool has_next = weir__heap_low_tag(behind) == tag;
+    const bool has_front = weir__heap_tag(front) == tag; /* record 0 is spare */
+    const bool has_next = weir__heap_tag(behind) == tag;
     const uint32_t own = weir__heap_grains(block);
     uint32_t grains = own;
     grains += has_front ? weir__heap_grains(front) : 0;
@@ -254,7 +254,7 @@ static inline uint32_t split(weir__heap *heap, uint32_t id, weir__heap_block *bl
         heap, home,
         (weir__heap_setup){ .grain = weir__heap_grain(block) + grains,
                             .grains = weir__heap_grains(block) - grains,
-                            .low = tag, .link = link, .tie = { id, after } },
+                            .tag = tag, .link = link, .tie = { id, after } },
         &its);
     tie_at(heap, after)->before = rest;
     weir__heap_set_behind(tie, rest);
@@ -311,7 +311,8 @@ weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
     }
     put_on_map(heap, id, block);
     weir__heap_set_link(block, link);
-    return (weir__heap_taken){ block, id, weir__heap_set_tag(block, tag) };
+    weir__heap_set_tag(block, tag);
+    return (weir__heap_taken){ block, id, tag };
 }
 
 uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
@@ -364,7 +365,7 @@ uint32_t weir__heap_move_far(weir__heap *heap, uint32_t id, uint32_t home)
         heap, home,
         (weir__heap_setup){ .grain = weir__heap_grain(block),
                             .grains = weir__heap_grains(block),
-                            .low = weir__heap_state_of(block), .tie = tie },
+                            .tag = weir__heap_state_of(block), .tie = tie },
         &its);
     tie_at(heap, weir__heap_behind(&tie))->before = moved;
     if (tie.before != 0)
@@ -411,7 +412,7 @@ static uint32_t lone_record(weir__heap *heap, uintptr_t base, size_t bytes,
     weir__heap_block *block;
     weir__heap_setup as = { .grain = grains_of(base),
                             .grains = (uint32_t)grains_of(bytes),
-                            .low = state };
+                            .tag = state };
     return weir__heap_record_take(heap, WEIR__OWNER_DONE, as, &block);
 }
 

@@ -290,7 +290,7 @@ static void record_verify(const weir__heap *heap, const weir__heap_owner *owner,
     const weir__heap_free *record = weir__heap_free_at(heap, id);
     const weir__heap_block *block = weir__heap_block_of(heap, record->block);
     weir__heap_bin right = weir__heap_bin_of(record->more);
-    WEIR_CHECK(weir__heap_low_tag(block) == weir__heap_free_tag(owner->slot) &&
+    WEIR_CHECK(weir__heap_tag(block) == weir__heap_free_tag(owner->slot) &&
                    weir__heap_link(block) == id &&
                    weir__heap_grains(block) == record->more &&
                    record->key == weir__heap_key_of(owner, block),

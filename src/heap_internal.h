@@ -106,12 +106,6 @@ static inline void weir__heap_set_grains(weir__heap_block *block, uint32_t grain
     atomic_store_explicit(&block->grains, grains, memory_order_relaxed);
 }
 
-/* Where a block begins, in grains. */
-static inline uint64_t weir__heap_grain(const weir__heap_block *block)
-{
-    return (uint64_t)weir__heap_base(block) >> WEIR__HEAP_GRAIN_BITS;
-}
-
 static inline uintptr_t weir__heap_end_of(const weir__heap_block *block)
 {
     return weir__heap_base(block) + weir__heap_bytes(block);
@@ -155,7 +149,7 @@ WEIR_COLD uint32_t weir__heap_home_near(weir__heap *heap, uint32_t home);
 typedef struct weir__heap_setup {
     uint64_t grain;
     uint32_t grains;
-    uint32_t low;            /* the tag, without the upper bits of the base */
+    uint32_t tag;
     uint32_t link;
     weir__heap_tie tie;
 } weir__heap_setup;
@@ -172,14 +166,10 @@ static inline uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home,
     heap->spares[home].blocks = weir__heap_link(block);
     heap->spare_count--;
 
-    atomic_store_explicit(&block->low, (uint32_t)as.grain, memory_order_relaxed);
     atomic_store_explicit(&block->grains, as.grains, memory_order_relaxed);
     weir__heap_set_link(block, as.link);
     *weir__heap_tie_of(block, id) = as.tie;
-    /* Release, and last: who sees it in use sees where. */
-    atomic_store_explicit(&block->tag,
-                          (uint32_t)(as.grain >> 32) << WEIR__TAG_HIGH_SHIFT | as.low,
-                          memory_order_release);
+    weir__heap_set_head(block, as.grain << WEIR__TAG_BITS | as.tag);
     *out = block;
     return id;
 }
@@ -188,7 +178,7 @@ static inline void weir__heap_record_give_back(weir__heap *heap, uint32_t id,
                                                weir__heap_block *block)
 {
     uint32_t home = weir__heap_home_beside(block, id);
-    atomic_store_explicit(&block->tag, WEIR__HEAP_SPARE, memory_order_relaxed);
+    weir__heap_set_tag(block, WEIR__HEAP_SPARE); /* and where it was */
     weir__heap_set_link(block, heap->spares[home].blocks);
     heap->spares[home].blocks = id;
     heap->spare_count++;

@@ -93,8 +93,8 @@ bool weir__heap_next_mark(const weir__heap *heap, uint32_t id, uint32_t *cursor,
     if (*cursor == UINT32_MAX)
         return false;
     if (weir__heap_state_of(block) == WEIR__HEAP_RETURNED) {
-        uint32_t low = weir__heap_tag(block) & WEIR__TAG_LOW_MASK;
-        const weir__heap_owner *owner = heap->owners[low >> WEIR__HOLDER_SHIFT];
+        const weir__heap_owner *owner =
+            heap->owners[weir__heap_tag(block) >> WEIR__HOLDER_SHIFT];
         *out = (weir__mark){ owner->clock, owner->latest };
         *cursor = UINT32_MAX;
         return true;

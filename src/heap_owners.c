@@ -117,7 +117,7 @@ static void name_records(const weir__heap *heap, uint32_t record)
 static void name_owners(const weir__heap *heap, const weir__heap_block *block)
 {
     uint32_t tag = weir__heap_tag(block);
-    uint32_t holder = (tag & WEIR__TAG_LOW_MASK) >> WEIR__HOLDER_SHIFT;
+    uint32_t holder = tag >> WEIR__HOLDER_SHIFT;
     switch (tag & WEIR__TAG_STATE_MASK) {
     case WEIR__HEAP_LIMBO:
     case WEIR__HEAP_HELD:

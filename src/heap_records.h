@@ -48,15 +48,15 @@ typedef enum weir__heap_state {
     WEIR__HEAP_RETURNED /* free, but no record to say so was to be had yet */
 } weir__heap_state;
 
-/* The tag of a record, its upper 8 bits being the upper bits of `base`:
+/* The tag of a record, 24 bits:
  *     OUT      state 3 | slack 15 | log2 of the alignment asked for 5 | in a capture 1
  *     CACHED   state 3 | holder 21: whose list it is in
  *     FREE, RETURNED  state 3 | owner 21
  *     else     state 3
  * slack is how many bytes fewer were asked for than the block has. */
 #define WEIR__TAG_STATE_MASK  UINT32_C(7)
-#define WEIR__TAG_HIGH_SHIFT  24u
-#define WEIR__TAG_LOW_MASK    UINT32_C(0x00ffffff)
+#define WEIR__TAG_BITS        24u
+#define WEIR__TAG_MASK        ((UINT32_C(1) << WEIR__TAG_BITS) - 1)
 #define WEIR__TAG_SLACK_SHIFT 3u
 #define WEIR__TAG_SLACK_BITS  15u
 #define WEIR__TAG_ALIGN_SHIFT 18u
@@ -70,8 +70,8 @@ typedef enum weir__heap_state {
 #define WEIR__HOLDER_MAX      ((UINT32_C(1) << 21) - 1)
 
 typedef struct weir__heap_block {
-    _Atomic uint32_t low;    /* base in grains, its lower 32 bits */
-    _Atomic uint32_t tag;
+    _Atomic uint64_t head;   /* base in grains 40 | tag 24: whoever reads it without the
+                                lock, and changes one, knows the other */
     _Atomic uint32_t grains;
     _Atomic uint32_t link;   /* OUT: the owner (heap.h) whose stream it was handed out
                                 on; CACHED: its holder's; else the heap's */
@@ -165,9 +165,26 @@ static inline weir__heap_block *weir__heap_at(const weir__heap_view *view, uint3
     return &weir__heap_slab_of(view, id)[id & ((1u << WEIR__SLAB_BITS) - 1)];
 }
 
+/* What a record of a block at `ptr`, a multiple of the grain, begins with: an address
+ * that has more bits than there is room for is in no segment. */
+static inline uint64_t weir__heap_head(const void *ptr, uint32_t tag)
+{
+    return (uint64_t)(uintptr_t)ptr << (WEIR__TAG_BITS - WEIR__HEAP_GRAIN_BITS) | tag;
+}
+
+static inline uint64_t weir__heap_head_of(const weir__heap_block *block)
+{
+    return atomic_load_explicit(&block->head, memory_order_relaxed);
+}
+
+static inline void weir__heap_set_head(weir__heap_block *block, uint64_t head)
+{
+    atomic_store_explicit(&block->head, head, memory_order_relaxed);
+}
+
 static inline uint32_t weir__heap_tag(const weir__heap_block *block)
 {
-    return atomic_load_explicit(&block->tag, memory_order_relaxed);
+    return (uint32_t)weir__heap_head_of(block) & WEIR__TAG_MASK;
 }
 
 static inline weir__heap_state weir__heap_state_of(const weir__heap_block *block)
@@ -175,11 +192,15 @@ static inline weir__heap_state weir__heap_state_of(const weir__heap_block *block
     return (weir__heap_state)(weir__heap_tag(block) & WEIR__TAG_STATE_MASK);
 }
 
+/* Where a block begins, in grains. */
+static inline uint64_t weir__heap_grain(const weir__heap_block *block)
+{
+    return weir__heap_head_of(block) >> WEIR__TAG_BITS;
+}
+
 static inline uintptr_t weir__heap_base(const weir__heap_block *block)
 {
-    uint64_t low = atomic_load_explicit(&block->low, memory_order_relaxed);
-    uint64_t high = weir__heap_tag(block) >> WEIR__TAG_HIGH_SHIFT;
-    return (uintptr_t)((high << 32 | low) << WEIR__HEAP_GRAIN_BITS);
+    return (uintptr_t)(weir__heap_grain(block) << WEIR__HEAP_GRAIN_BITS);
 }
 
 static inline uint32_t weir__heap_grains(const weir__heap_block *block)
@@ -197,51 +218,36 @@ static inline size_t weir__heap_bytes(const weir__heap_block *block)
     return weir__grains_size(weir__heap_grains(block));
 }
 
-/* Sets all of the tag but the upper bits of the base; returns all of it. */
-static inline uint32_t weir__heap_set_tag(weir__heap_block *block, uint32_t low)
+static inline void weir__heap_set_tag(weir__heap_block *block, uint32_t tag)
 {
-    const uint32_t tag = (weir__heap_tag(block) & ~WEIR__TAG_LOW_MASK) | low;
-    atomic_store_explicit(&block->tag, tag, memory_order_release);
-    return tag;
+    const uint64_t base = weir__heap_head_of(block) & ~(uint64_t)WEIR__TAG_MASK;
+    weir__heap_set_head(block, base | tag);
 }
 
-/* Sets all of the tag but the upper bits of the base if that is `from`: then *tag is
- * all of it; else false. */
-static inline bool weir__heap_turn_tag(weir__heap_block *block, uint32_t from,
-                                       uint32_t to, uint32_t *tag)
+/* What the record begins with but for the tag, if that is `tag`; else it has bits of
+ * one as well. */
+static inline uint64_t weir__heap_untagged(const weir__heap_block *block, uint32_t tag)
 {
-    const uint32_t high = weir__heap_tag(block) ^ from;
-    if ((high & WEIR__TAG_LOW_MASK) != 0)
-        return false;
-    *tag = high | to;
-    atomic_store_explicit(&block->tag, *tag, memory_order_release);
-    return true;
+    return weir__heap_head_of(block) ^ tag;
 }
 
-/* Turns `tag`, which is all of it, as others may want to at the same moment, with the
- * lock or without: one of them does. */
-static inline bool weir__heap_claim(weir__heap_block *block, uint32_t tag,
-                                    uint32_t to)
+/* Sets the tag of a record that begins with `head`, as others may want to at the same
+ * moment, with the lock or without: one of them does. */
+static inline bool weir__heap_claim(weir__heap_block *block, uint64_t head, uint32_t to)
 {
     return atomic_compare_exchange_strong_explicit(
-        &block->tag, &tag, (tag & ~WEIR__TAG_LOW_MASK) | to, memory_order_acq_rel,
-        memory_order_relaxed);
+        &block->head, &head, (head & ~(uint64_t)WEIR__TAG_MASK) | to,
+        memory_order_acq_rel, memory_order_relaxed);
 }
 
-/* All of the tag but the upper bits of the base. */
-static inline uint32_t weir__heap_low_tag(const weir__heap_block *block)
-{
-    return weir__heap_tag(block) & WEIR__TAG_LOW_MASK;
-}
-
-/* The tag, without the upper bits of the base, of what is free under an owner. */
+/* The tag of what is free under an owner. */
 static inline uint32_t weir__heap_free_tag(uint32_t owner)
 {
     return WEIR__HEAP_FREE | owner << WEIR__HOLDER_SHIFT;
 }
 
-/* The tag, without the upper bits of the base, of a block of `bytes` bytes that is out
- * as asked for: with no more than WEIR__SPARE_GRAINS grains to spare. */
+/* The tag of a block of `bytes` bytes that is out as asked for: with no more than
+ * WEIR__SPARE_GRAINS grains to spare. */
 static inline uint32_t weir__heap_out_tag_in(size_t bytes, size_t asked_bytes,
                                              size_t asked_alignment)
 {
@@ -343,47 +349,35 @@ static inline uint32_t weir__heap_entry_id(uint32_t entry)
 }
 
 /* Whether a record is that of a block at `ptr`, a multiple of the grain, that is out
- * with the tag `low`, without the upper bits of its base, and perhaps grains to spare.
- * Who has come here by an entry, acquired, and whose block this is, sees no other
- * record begin where that does. Acquire, for whose it is not (who frees it twice): the
- * record may have been used again since, and then it is seen where it begins. */
+ * with the tag `tag`, and perhaps grains to spare. */
 static inline bool weir__heap_is_tagged(const weir__heap_block *block, const void *ptr,
-                                        uint32_t low)
+                                        uint32_t tag)
 {
-    uint64_t grain = (uint64_t)(uintptr_t)ptr >> WEIR__HEAP_GRAIN_BITS;
-    uint32_t tag = low | (uint32_t)(grain >> 32) << WEIR__TAG_HIGH_SHIFT;
-    return (atomic_load_explicit(&block->tag, memory_order_acquire) &
-            ~WEIR__TAG_SPARE_MASK) == tag &&
-           atomic_load_explicit(&block->low, memory_order_relaxed) == (uint32_t)grain;
+    const uint64_t spare = WEIR__TAG_SPARE_MASK;
+    return (weir__heap_head_of(block) & ~spare) == weir__heap_head(ptr, tag);
 }
 
-/* Whether the block is at `ptr` and has all of this tag, as it had when it was OUT
- * there before. The tag first: a record that is used again may have the same one, and
- * only who has acquired it sees that it begins elsewhere. */
-static inline bool weir__heap_is_still(const weir__heap_block *block, const void *ptr,
-                                       uint32_t tag)
+/* Whether a record begins as it did when its block was OUT before. */
+static inline bool weir__heap_is_still(const weir__heap_block *block, uint64_t head)
 {
-    return atomic_load_explicit(&block->tag, memory_order_acquire) == tag &&
-           atomic_load_explicit(&block->low, memory_order_relaxed) ==
-               (uint32_t)((uint64_t)(uintptr_t)ptr >> WEIR__HEAP_GRAIN_BITS);
+    return weir__heap_head_of(block) == head;
 }
 
-/* The block at `ptr` if it is out with the tag `low`, as above, and its id; else null.
+/* The block at `ptr` if it is out with the tag `tag`, as above, and its id; else null.
  * Needs no lock for a block that is the caller's; null only means that the answer is
  * not clear. */
 static inline weir__heap_block *weir__heap_lookup_tagged(const weir__heap_view *view,
-                                                         const void *ptr, uint32_t low,
+                                                         const void *ptr, uint32_t tag,
                                                          uint32_t *out_id)
 {
     if ((uintptr_t)ptr % WEIR__HEAP_GRAIN != 0)
         return NULL;
-    /* An address that has more bits than a tag has room for is in no segment. */
     weir__heap_probe probe = weir__heap_probe_begin(view, (uint64_t)(uintptr_t)ptr);
     for (uint32_t entry; (entry = weir__heap_probe_step(&probe)) != 0;) {
         if (!weir__heap_probe_fits(&probe, entry))
             continue;
         weir__heap_block *block = weir__heap_at(view, weir__heap_entry_id(entry));
-        if (weir__heap_is_tagged(block, ptr, low)) {
+        if (weir__heap_is_tagged(block, ptr, tag)) {
             *out_id = weir__heap_entry_id(entry);
             return block;
         }

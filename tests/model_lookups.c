@@ -16,7 +16,7 @@
 #include "support_recorded.h"
 
 #define GRAIN     WEIR__HEAP_GRAIN
-#define BASE      ((uintptr_t)1 << 32) /* its upper bits are those of what is spare */
+#define BASE      ((uintptr_t)1 << 32)
 #define CHUNKS    5u
 #define LIVES_MAX 64u
 #define STEPS_MAX 64u
@@ -26,7 +26,7 @@ typedef struct life {
     const void *ptr;
     weir__heap_block *block;
     uint32_t id;         /* its record */
-    uint32_t low, tag;   /* without the upper bits of its base, and with them */
+    uint64_t head;
     uint32_t from, until;
     bool is_over;
 } life;
@@ -106,6 +106,12 @@ static void extend_chunk(uint32_t number)
 
 static const uint64_t some_clock = 5;
 
+/* All of them were asked for alike: no tag tells one from another. */
+static uint32_t out_tag(void)
+{
+    return weir__heap_out_tag(GRAIN, GRAIN);
+}
+
 static void take_block(size_t grains, bool moves)
 {
     weir__heap *heap = now.heap;
@@ -126,14 +132,12 @@ static void take_block(size_t grains, bool moves)
     weir__heap_block *block = weir__heap_block_of(heap, id);
     weir__heap_set_link(block, 0);
     life *made = &now.lives[now.life_count++];
-    /* All of them were asked for alike: no tag tells one from another. */
     *made = (life){ .ptr = (const void *)weir__heap_base(block), .block = block,
-                    .id = id, .low = weir__heap_out_tag(GRAIN, GRAIN),
-                    .from = recorded_now(), .until = UINT32_MAX };
+                    .id = id, .from = recorded_now(), .until = UINT32_MAX };
     recorded_act_as(now.life_count, made->from);
-    weir__heap_set_tag(block, made->low);
+    weir__heap_set_tag(block, out_tag());
     recorded_act_as(0, 0);
-    made->tag = weir__heap_tag(block);
+    made->head = weir__heap_head_of(block);
 }
 
 static void give_block(uint32_t nth, weir__mark mark)
@@ -181,7 +185,7 @@ static void find_all(void)
             continue;
         must_equal(weir__heap_find(now.heap, its->ptr), its->id);
         const weir__heap_block *found =
-            weir__heap_lookup_tagged(&now.heap->view, its->ptr, its->low, &id);
+            weir__heap_lookup_tagged(&now.heap->view, its->ptr, out_tag(), &id);
         if (found == NULL && now.heap->missing > 0)
             continue;
         must(found == its->block);
@@ -215,7 +219,7 @@ static void look_up(void *context)
     const weir__heap_view *view = &now.heap->view;
     const life *its = now.looks;
     uint32_t id = 0;
-    weir__heap_block *block = weir__heap_lookup_tagged(view, its->ptr, its->low, &id);
+    weir__heap_block *block = weir__heap_lookup_tagged(view, its->ptr, out_tag(), &id);
     must(block == NULL || (block == its->block && id == its->id));
     now.hits += block != NULL;
     now.misses += block == NULL;
@@ -225,8 +229,7 @@ static void look_up(void *context)
 static void look_where_it_was(void *context)
 {
     (void)context;
-    bool is_it = weir__heap_is_still(now.remembers->block, now.looks->ptr,
-                                     now.remembers->tag);
+    bool is_it = weir__heap_is_still(now.remembers->block, now.remembers->head);
     must(!is_it || now.remembers->block == now.looks->block);
 }
 
@@ -237,14 +240,14 @@ static void look_anywhere(void *context)
     uint32_t id = 0;
     weir__heap_block *block =
         weir__heap_lookup_tagged(&now.heap->view, (const void *)now.stranger,
-                                 weir__heap_out_tag(GRAIN, GRAIN), &id);
+                                 out_tag(), &id);
     must((block == NULL) == (id == 0));
 }
 
 static uint64_t explore_life(const life *its)
 {
     const recorded_reader reader = {
-        .knows = its->from, .until = its->until, .own = &its->block->tag,
+        .knows = its->from, .until = its->until, .own = &its->block->head,
         .plain = &now.heap->view.index, .plain_bytes = sizeof(weir__heap_index),
         .read = look_up };
     recorded_reader remembering = reader;

@@ -46,11 +46,9 @@ static inline uintptr_t records_base(uint32_t id)
 /* A record that is handed out, of `grains` grains and linked to nothing. */
 static inline void records_make(records *self, uint32_t id, uint32_t grains)
 {
-    uint64_t base = records_base(id) >> WEIR__HEAP_GRAIN_BITS;
     weir__heap_block *block = &self->all[id];
-    atomic_store(&block->low, (uint32_t)base);
-    atomic_store(&block->tag,
-                 (uint32_t)(base >> 32) << WEIR__TAG_HIGH_SHIFT | WEIR__HEAP_OUT);
+    const void *base = (const void *)records_base(id);
+    atomic_store(&block->head, weir__heap_head(base, WEIR__HEAP_OUT));
     atomic_store(&block->grains, grains);
     atomic_store(&block->link, 0);
 }
@@ -82,7 +80,7 @@ static inline void records_must_be(const records *self, uint32_t id, uint32_t gr
     const weir__heap_block *block = &self->all[id];
     must_equal(weir__heap_base(block), records_base(id));
     must_equal(weir__heap_grains(block), grains);
-    must_equal(weir__heap_tag(block) & WEIR__TAG_LOW_MASK, tag);
+    must_equal(weir__heap_tag(block), tag);
 }
 
 /* Claims that a check stops what(argument), a child's, and says `words`. */

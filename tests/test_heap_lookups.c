@@ -90,7 +90,7 @@ static void look_up(user *self, size_t i)
     must(weir__heap_base(block) == self->bases[i] && weir__heap_grains(block) <= 4);
     weir__heap_set_tag(block, tag);
     atomic_store_explicit(&block->link, self->number, memory_order_relaxed);
-    must_equal(weir__heap_tag(block) & WEIR__TAG_LOW_MASK, tag);
+    must_equal(weir__heap_tag(block), tag);
     weir__heap_set_tag(block, weir__heap_out_tag(GRAIN, GRAIN));
     atomic_store_explicit(&block->link, WEIR__OWNER_DONE, memory_order_relaxed);
 }

@@ -582,7 +582,7 @@ static void from_anothers_block_on_nothing_is_taken(void **state)
             must(taken.block == NULL || taken.id == grains);
             must(taken.block != NULL || memcmp(&before, &s.cache, sizeof before) == 0);
         }
-        must(weir__heap_low_tag(&s.heap.all[at]) == weir__holder_tag(NO_HOLDER));
+        must(weir__heap_tag(&s.heap.all[at]) == weir__holder_tag(NO_HOLDER));
         records_end(&s.heap);
     }
 }

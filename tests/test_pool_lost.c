@@ -173,12 +173,12 @@ static void *tie(stage *it, const knot *as)
     void *x = pick(it);
     uint32_t links[2];
     weir__heap_block *block = block_at(&pool_of(it)->heap, x);
-    uint32_t tags[2], out = weir__heap_low_tag(block);
+    uint32_t tags[2], out = weir__heap_tag(block);
     for (int i = 0; i < 2; i++) {
         give_on_thread(it, i, pick(it)); /* below it */
         weir__heap_set_tag(block, out);
         give_on_thread(it, i, x);
-        tags[i] = weir__heap_low_tag(block);
+        tags[i] = weir__heap_tag(block);
         links[i] = weir__link_of(block);
         must(links[i] != 0);
     }
@@ -299,7 +299,7 @@ static void what_is_in_the_heap_is_met(void **state)
         stage_begin(&it);
         void *x = pick(&it);
         weir__heap_block *block = block_at(&pool_of(&it)->heap, x);
-        uint32_t out = weir__heap_low_tag(block), owner = weir__link_of(block);
+        uint32_t out = weir__heap_tag(block), owner = weir__link_of(block);
         give_on_thread(&it, 0, pick(&it));
         give_on_thread(&it, 0, x);
         for (int k = 0; k < (int)places[i % 3]; k++)
