@@ -17,6 +17,11 @@ static bool is_idle(const weir__heap *heap, uint32_t id)
     return weir__heap_is_idle(weir__heap_block_of(heap, id));
 }
 
+static inline uint32_t before(const weir__heap *heap, uint32_t id)
+{
+    return weir__heap_tie_at(heap, id)->before;
+}
+
 static inline uint32_t behind(const weir__heap *heap, uint32_t id)
 {
     return weir__heap_behind(weir__heap_tie_at(heap, id));
@@ -82,25 +87,24 @@ weir__heap_run weir__heap_find_run(const weir__heap *heap, size_t bytes,
     return search.best;
 }
 
-static bool is_free(const weir__heap *heap, uint32_t id)
+/* Neither an END nor 0 is. */
+static inline bool is_free(const weir__heap *heap, uint32_t id)
 {
     return weir__heap_state_at(heap, id) == WEIR__HEAP_FREE;
 }
 
 /* The run that a FREE block is in. False: one in front of it there has so many grains,
  * too. */
-static bool run_of_first(const weir__heap *heap, uint32_t id, uint32_t grains,
-                         weir__heap_run *out)
+static inline bool run_of_first(const weir__heap *heap, uint32_t id, uint32_t grains,
+                                weir__heap_run *out)
 {
     *out = (weir__heap_run){ id, id };
-    for (uint32_t next; (next = weir__heap_before(heap, out->first)) != 0 &&
-                        is_free(heap, next);) {
+    for (uint32_t next; is_free(heap, next = before(heap, out->first));) {
         if (weir__heap_grains(weir__heap_block_of(heap, next)) >= grains)
             return false;
         out->first = next;
     }
-    for (uint32_t next; (next = weir__heap_after(heap, out->last)) != 0 &&
-                        is_free(heap, next);)
+    for (uint32_t next; is_free(heap, next = behind(heap, out->last));)
         out->last = next;
     return true;
 }
@@ -108,19 +112,21 @@ static bool run_of_first(const weir__heap *heap, uint32_t id, uint32_t grains,
 void weir__heap_each_run(const weir__heap *heap, size_t bytes, size_t part,
                          weir__heap_run_visitor visit, void *context)
 {
-    const uint32_t records = heap->free_slab_count << WEIR__FREE_SLAB_BITS;
     const uint32_t least = part < WEIR__CHUNK_MOST
                                ? (uint32_t)(part >> WEIR__HEAP_GRAIN_BITS)
                                : UINT32_MAX;
-    for (uint32_t record = 1; record < records; record++) {
-        const weir__heap_free *its = weir__heap_free_at(heap, record);
-        weir__heap_run run;
-        if (its->more < least || its->block == 0 || !is_free(heap, its->block) ||
-            !run_of_first(heap, its->block, least, &run))
-            continue;
-        size_t found = end_of(heap, run.last) - base_of(heap, run.first);
-        if (found >= bytes)
-            visit(context, run, found);
+    for (uint32_t slab = 0; slab < heap->free_slab_count; slab++) {
+        const weir__heap_free *its = heap->free_slabs[slab];
+        const weir__heap_free *end = its + (1u << WEIR__FREE_SLAB_BITS);
+        for (; its < end; its++) {
+            weir__heap_run run;
+            if (its->more < least || !is_free(heap, its->block) ||
+                !run_of_first(heap, its->block, least, &run))
+                continue;
+            size_t found = end_of(heap, run.last) - base_of(heap, run.first);
+            if (found >= bytes)
+                visit(context, run, found);
+        }
     }
 }
 
@@ -128,13 +134,11 @@ size_t weir__heap_free_around(const weir__heap *heap, uint32_t block, size_t mos
 {
     uint32_t first = block, last = block, next;
     size_t bytes = end_of(heap, block) - base_of(heap, block);
-    while (bytes <= most && (next = weir__heap_before(heap, first)) != 0 &&
-           is_free(heap, next)) {
+    while (bytes <= most && is_free(heap, next = before(heap, first))) {
         first = next;
         bytes = end_of(heap, last) - base_of(heap, first);
     }
-    while (bytes <= most && (next = weir__heap_after(heap, last)) != 0 &&
-           is_free(heap, next)) {
+    while (bytes <= most && is_free(heap, next = behind(heap, last))) {
         last = next;
         bytes = end_of(heap, last) - base_of(heap, first);
     }
