@@ -409,10 +409,10 @@ static inline void weir__cache_spill(weir__cache *cache, weir__heap_block *block
 }
 
 /* The last block of `grains` grains that was spilt, off the list and with the tag
- * `low`; or none. */
+ * `tag`; or none. */
 weir__heap_taken weir__cache_unspill(weir__cache *cache,
                                      const weir__heap_view *view, uint32_t grains,
-                                     uint32_t low);
+                                     uint32_t tag);
 
 /* Puts all that is in the bins on the spill list as well. */
 void weir__cache_spill_all(weir__cache *cache, const weir__heap_view *view);

@@ -31,7 +31,7 @@ typedef struct weir__pool {
     weir_resource *upstream;     /* kept alive by the weir_resource around this */
     weir_device *device;
     weir__order *order;          /* the device's */
-    weir_pool_options options;   /* in force; 0: as the pool comes to hold more */
+    weir_pool_options options;   /* in force; what goes by what is held is 0 */
     weir_resource_properties up; /* upstream's */
 
     /* Set once, when it is made: */
@@ -39,11 +39,11 @@ typedef struct weir__pool {
     bool listens;                /* the ledger hears what threads know to be done */
     size_t pass_alignment;       /* what is to be aligned so is upstream's business
                                     (pool_pages.c); SIZE_MAX: nothing is */
-    size_t cache_bytes;          /* most in a cache, or in the depot; changes with
-                                    `miss` held and all gates closed */
+    /* Changes with `miss` held: */
+    size_t cache_bytes;          /* most in a cache, or in the depot; and with all gates
+                                    closed */
     _Atomic uint32_t spare_grains; /* the most that a block may have: WEIR__SPARE_MOST,
-                                    or 0 where room is short; changes with `miss` held,
-                                    read at any time */
+                                    or 0 where room is short; read at any time */
     /* Up to here, and with the heap's view: what is read without a lock, on lines that
      * nobody writes often. */
     weir__heap heap;             /* guarded by `lock` */

@@ -3,7 +3,7 @@
  * miss: then it is free, and the best fit comes out of the heap, under one lock. What
  * the cache has no room for, or others may want, is free at once.
  *
- * Who gives back claims the block by a compare-and-exchange of its tag, which a hit
+ * Who gives back claims the block by a compare-and-exchange of its head, which a hit
  * does without (see pool_lost.c): of two frees at one moment one is refused. */
 #include "pool_hit.h"
 

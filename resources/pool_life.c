@@ -59,6 +59,7 @@ static size_t pool_trim_sync(void *context, size_t keep_bytes)
     size_t passed_bytes = weir__pool_passed_bytes(self);
     size_t bytes = weir__pool_trim_sync(
         self, keep_bytes > passed_bytes ? keep_bytes - passed_bytes : 0);
+    weir__pool_fit_caches(self);
     weir__mutex_unlock(&self->miss);
     weir__pool_tell_lost(self);
     /* A leaf keeps what it is given until somebody asks for it. */
@@ -263,6 +264,7 @@ size_t weir_pool_give_back(weir_resource *mr)
     weir__mutex_lock(&self->miss);
     weir__pool_flush_caches(self);
     size_t bytes = weir__pool_give_idle(self);
+    weir__pool_fit_caches(self);
     weir__mutex_unlock(&self->miss);
     thread->depth--;
     return bytes;

@@ -1,10 +1,10 @@
 /* pool_lost.c - blocks that two threads gave back at the same moment, and what went
  * astray with them.
  *
- * A free by a thread's own cache looks at the block's tag and writes to it, and no
- * more. So two threads may both see a block out, and both put it on a stack of theirs.
- * It has one tag and one link: each is what one of the two wrote, not always the same
- * one.
+ * A free by a thread's own cache looks at the block's tag and writes it anew, with its
+ * address, and no more. So two threads may both see a block out, and both put it on a
+ * stack of theirs. It has one tag and one link: each is what one of the two wrote, not
+ * always the same one.
  *
  *     a --> b --> X --> c --> d          X has the tag of the stack above, and the
  *           e --> X                      link of it or of the one below
@@ -15,6 +15,10 @@
  * any more: it is lost until the caches and the depot are emptied the next time, with
  * all gates closed. Then all that is marked as in a list is lost, and goes to the heap;
  * set aside, for nobody knows any more on which stream it was freed.
+ *
+ * What nothing mends: a thread that is held up between its look and its store, until
+ * the other's free has gone on to the heap and the record stands for another block,
+ * gives that the address of the old one.
  *
  * So many entries as were given up and are not found then were of blocks that were
  * given back twice. Before that it is taken for one in each list, and as many bytes as

@@ -19,7 +19,7 @@
  * again never has one.
  *
  * What a thread may do without the lock: look up an address, and, for a block that is
- * its own (handed out to it, or in its cache), read its record and set its `tag` and
+ * its own (handed out to it, or in its cache), read its record and set its tag and its
  * `link`. All else is under the lock. A lookup that meets a change half done may miss:
  * asked again under the lock (weir__heap_find) it is right. */
 #ifndef WEIR_HEAP_RECORDS_H
@@ -70,12 +70,14 @@ typedef enum weir__heap_state {
 #define WEIR__HOLDER_MAX      ((UINT32_C(1) << 21) - 1)
 
 typedef struct weir__heap_block {
-    _Atomic uint64_t head;   /* base in grains 40 | tag 24: whoever reads it without the
-                                lock, and changes one, knows the other */
+    _Atomic uint64_t head;   /* base in grains 40 | tag 24: in one word, so that who
+                                reads it without the lock sees no tag of another's */
     _Atomic uint32_t grains;
     _Atomic uint32_t link;   /* OUT: the owner (heap.h) whose stream it was handed out
                                 on; CACHED: its holder's; else the heap's */
 } weir__heap_block;
+_Static_assert(WEIR__HEAP_ADDRESS_BITS - WEIR__HEAP_GRAIN_BITS + WEIR__TAG_BITS == 64,
+               "a head has room for any base");
 
 /* A block that somebody takes, the id of its record, and the tag that it got: who frees
  * what is not his may change that at once. Null: there is none. */
@@ -349,7 +351,8 @@ static inline uint32_t weir__heap_entry_id(uint32_t entry)
 }
 
 /* Whether a record is that of a block at `ptr`, a multiple of the grain, that is out
- * with the tag `tag`, and perhaps grains to spare. */
+ * with the tag `tag`, and perhaps grains to spare. Of a block that is not the caller's
+ * (who frees it twice) its size may be of another moment. */
 static inline bool weir__heap_is_tagged(const weir__heap_block *block, const void *ptr,
                                         uint32_t tag)
 {

@@ -174,7 +174,7 @@ uint32_t weir__heap_around(const weir__heap *heap, const void *ptr)
         if (at < chunk->base || at - chunk->base >= chunk->bytes)
             continue;
         uint32_t id = weir__heap_first(heap, chunk);
-        while (end_of(heap, id) <= at)
+        while (id != 0 && end_of(heap, id) <= at) /* 0: a record was spoilt */
             id = weir__heap_after(heap, id);
         return id;
     }

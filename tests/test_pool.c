@@ -550,6 +550,7 @@ static void pool_reads_its_options(void **state)
     must_equal(options.initial_bytes, 0);
     must_equal(options.limit_bytes, SIZE_MAX);
     must_equal(options.growth_bytes, 0);
+    must_equal(options.cache_bytes, 0);
     must_equal(options.slack_bytes, 0);
     weir_resource_unref(pool);
 

@@ -445,7 +445,7 @@ static void spilt_blocks_are_looked_at(void **state)
 /* ---- in earnest ---- */
 
 /* As many as a cache has room for: a block that went on from there while the other free
- * of it is held up between its look and its store is what pool.h does not promise. */
+ * of it is held up between its look and its store is what nothing mends. */
 #define RACED (2 * WEIR__MAGAZINE)
 
 typedef struct race {
