@@ -394,6 +394,35 @@ static void heap_refuses_what_it_cannot_map(void **state)
     weir__heap_close(&heap);
 }
 
+static void heap_knows_the_highest_addresses(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 16 };
+    const uintptr_t base = ((uintptr_t)1 << 48) - (BLOCKS + 1) * GRAIN;
+    const uint32_t tag = weir__heap_out_tag(GRAIN, GRAIN);
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    must(weir__heap_init(&heap) && weir__heap_promise(&heap));
+    must_ok(weir__heap_reserve(&heap, base, BLOCKS * GRAIN));
+    uint32_t all = weir__heap_add_chunk(&heap, &chunk, base, BLOCKS * GRAIN);
+    weir__heap_release(&heap, all, WEIR__MARK_DONE);
+    weir__heap_forget_promise(&heap);
+    for (uintptr_t at = base; at < base + BLOCKS * GRAIN; at += GRAIN) {
+        must(weir__heap_promise(&heap));
+        weir__heap_taken taken =
+            weir__heap_take_best(&heap, weir__heap_owner_at(&heap, WEIR__OWNER_DONE),
+                                 GRAIN, WEIR__HEAP_HOMES, tag, 0);
+        weir__heap_forget_promise(&heap);
+        uint32_t id = 0;
+        must_equal(weir__heap_base(taken.block), at);
+        must(weir__heap_lookup_tagged(&heap.view, (const void *)at, tag, &id) ==
+             taken.block);
+        must_equal(id, taken.id);
+    }
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -408,6 +437,7 @@ int main(void)
         cmocka_unit_test(heap_is_small),
         cmocka_unit_test(heap_forgets_clocks),
         cmocka_unit_test(heap_refuses_what_it_cannot_map),
+        cmocka_unit_test(heap_knows_the_highest_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
