@@ -82,8 +82,9 @@ void weir__pool_learn_dropped(weir__pool *self)
 
 /* The block on top of a bin that is not empty, as the caller's. False: what is there is
  * somebody else's. */
-static inline bool take_top(weir__pool *self, weir__seat *seat, weir__cache *cache,
-                            weir__bin *bin, size_t bytes, size_t alignment, void **out)
+static WEIR_INLINE bool take_top(weir__pool *self, weir__seat *seat,
+                                 weir__cache *cache, weir__bin *bin, size_t bytes,
+                                 size_t alignment, void **out)
 {
     weir__heap_block *block = bin->top;
     const uint64_t base = weir__heap_untagged(block, cache->holder_tag);
@@ -419,9 +420,10 @@ bool weir__pool_deallocate(void *context, weir_stream stream, void *ptr, size_t 
 
 /* What is simply put on the stack of its bin, or on the spill list, inside of the gate,
  * which it leaves; else all is done that there is to do. */
-static inline bool put_on_stack(weir__pool *self, weir__seat *seat, weir__cache *cache,
-                                weir__bin *bin, weir__heap_block *block, uint32_t id,
-                                void *ptr, size_t bytes, size_t alignment)
+static WEIR_INLINE bool put_on_stack(weir__pool *self, weir__seat *seat,
+                                     weir__cache *cache, weir__bin *bin,
+                                     weir__heap_block *block, uint32_t id, void *ptr,
+                                     size_t bytes, size_t alignment)
 {
     const uint32_t grains = weir__heap_grains(block);
     const size_t held = cache->bytes + weir__grains_size(grains);

@@ -207,9 +207,9 @@ typedef struct weir__found {
 } weir__found;
 
 /* The one at `ptr` of which so much was asked for, by its address. */
-static inline weir__found weir__pool_look_up_out(const weir__pool *pool,
-                                                 const void *ptr, size_t bytes,
-                                                 size_t alignment)
+static WEIR_INLINE weir__found weir__pool_look_up_out(const weir__pool *pool,
+                                                      const void *ptr, size_t bytes,
+                                                      size_t alignment)
 {
     weir__found it = { 0 };
     it.block = weir__heap_lookup_tagged(&pool->heap.view, ptr,

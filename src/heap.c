@@ -54,8 +54,8 @@ static inline void join(weir__heap *heap, weir__heap_tie *tie, uint32_t id,
 
 /* A block takes over the bytes of the one behind it, which is in no bin and has no free
  * record any more. */
-static inline void absorb(weir__heap *heap, uint32_t id, weir__heap_block *block,
-                          uint32_t next, weir__heap_block *its)
+static WEIR_INLINE void absorb(weir__heap *heap, uint32_t id, weir__heap_block *block,
+                               uint32_t next, weir__heap_block *its)
 {
     const weir__heap_tie *tie = weir__heap_tie_of(its, next);
     join(heap, weir__heap_tie_of(block, id), id, weir__heap_behind(tie));
@@ -243,9 +243,9 @@ static void gather(weir__heap *heap, weir__heap_run run)
 
 /* Leaves a block its first grains; returns a new one with the rest, and the tag and the
  * link that it is to have, at the same home. */
-static inline uint32_t split(weir__heap *heap, uint32_t id, weir__heap_block *block,
-                             uint32_t home, uint32_t grains, uint32_t tag,
-                             uint32_t link)
+static WEIR_INLINE uint32_t split(weir__heap *heap, uint32_t id,
+                                  weir__heap_block *block, uint32_t home,
+                                  uint32_t grains, uint32_t tag, uint32_t link)
 {
     weir__heap_tie *tie = weir__heap_tie_of(block, id);
     const uint32_t after = weir__heap_behind(tie);

@@ -159,7 +159,8 @@ static inline weir__heap_place *place_in(weir__heap_index *index, uint64_t numbe
 }
 
 /* The place of the segment that an address of the heap is in. */
-static inline weir__heap_place *place_of(weir__heap_index *index, uintptr_t address)
+static WEIR_INLINE weir__heap_place *place_of(weir__heap_index *index,
+                                              uintptr_t address)
 {
     weir__heap_place *place = place_in(index, number_of(address));
     WEIR_ASSERT(!is_empty(place), "what is in the heap has a segment");

@@ -30,6 +30,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "internal.h"
+
 #define WEIR__HEAP_GRAIN_BITS 8u
 #define WEIR__HEAP_GRAIN      ((size_t)1 << WEIR__HEAP_GRAIN_BITS)
 
@@ -369,9 +371,9 @@ static inline bool weir__heap_is_still(const weir__heap_block *block, uint64_t h
 /* The block at `ptr` if it is out with the tag `tag`, as above, and its id; else null.
  * Needs no lock for a block that is the caller's; null only means that the answer is
  * not clear. */
-static inline weir__heap_block *weir__heap_lookup_tagged(const weir__heap_view *view,
-                                                         const void *ptr, uint32_t tag,
-                                                         uint32_t *out_id)
+static WEIR_INLINE weir__heap_block *
+weir__heap_lookup_tagged(const weir__heap_view *view, const void *ptr, uint32_t tag,
+                         uint32_t *out_id)
 {
     if ((uintptr_t)ptr % WEIR__HEAP_GRAIN != 0)
         return NULL;

@@ -22,7 +22,8 @@ struct weir__thread_streams;
 /* What is rarely called: kept out of line, and away from what is called always. */
 #define WEIR_COLD   __attribute__((cold, noinline))
 #define WEIR_NOINLINE __attribute__((noinline))
-/* Where what a caller knows leaves little of a function. */
+/* Where what a caller knows leaves little of a function; and on the way of a hit, which
+ * gcc would cut into calls at -O2. */
 #define WEIR_INLINE   inline __attribute__((always_inline))
 /* Not to be looked up through the library's table of foreign symbols. */
 #define WEIR_HIDDEN __attribute__((visibility("hidden")))
