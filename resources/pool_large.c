@@ -87,20 +87,15 @@ static inline bool is_kept(const weir__pool *self, const weir__cache *cache,
            cache->spill.count + 1 < WEIR__SPILL_MOST && cache->is_quiet;
 }
 
-/* Whether the block is out, as so much was asked for, and is this caller's from now on:
- * another thread may be giving it back as well. */
+/* Whether the block, which was seen to be out as so much was asked for, still is, and
+ * is this caller's from now on: another thread may be giving it back as well. What is
+ * large has no grain to spare. */
 static inline bool claim(weir__heap_block *block, const void *ptr, size_t bytes,
                          size_t alignment, uint32_t as)
 {
     WEIR_WINDOW(); /* it was seen before */
-    const uint64_t head = weir__heap_head_of(block);
-    const uint32_t tag = (uint32_t)head & WEIR__TAG_MASK;
-    const bool is_it = (tag & WEIR__TAG_STATE_MASK) == WEIR__HEAP_OUT &&
-                       weir__heap_head(ptr, tag) == head &&
-                       weir__heap_asked_bytes(block, tag) == bytes &&
-                       weir__heap_asked_alignment(tag) == alignment;
-    WEIR_WINDOW();
-    return is_it && weir__heap_claim(block, head, as);
+    const uint32_t tag = weir__heap_out_tag(bytes, alignment);
+    return weir__heap_claim(block, weir__heap_head(ptr, tag), as);
 }
 
 /* It was not so: the whole way, which knows what the matter is. */
