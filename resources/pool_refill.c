@@ -151,7 +151,7 @@ void *weir__pool_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
     weir__cache_close_sometimes(self, cache);
     if (WEIR_LIKELY(ptr != NULL))
         weir__recent_taken(seat, ptr, taken, alignment,
-                         weir__bin_offset(cache, weir__cache_bin(cache, grains)));
+                           weir__bin_offset(cache, weir__cache_bin(cache, grains)));
     if (magazine.head != 0) {
         *loads =
             weir__cache_load(self, cache, &magazine, magazine.head, WEIR__MAGAZINE);

@@ -32,13 +32,19 @@ static inline void come_back(weir__heap *heap, uint32_t id)
 }
 
 /* A heap with one chunk that is free, done. */
-static inline void open_heap(weir__heap *heap, weir__chunk *chunk, size_t bytes)
+static inline void open_heap_at(weir__heap *heap, weir__chunk *chunk, uintptr_t base,
+                                size_t bytes)
 {
     must(weir__heap_init(heap) && weir__heap_promise(heap));
-    must_ok(weir__heap_reserve(heap, BASE, bytes));
-    uint32_t all = weir__heap_add_chunk(heap, chunk, BASE, bytes);
+    must_ok(weir__heap_reserve(heap, base, bytes));
+    uint32_t all = weir__heap_add_chunk(heap, chunk, base, bytes);
     weir__heap_release(heap, all, WEIR__MARK_DONE);
     weir__heap_forget_promise(heap);
+}
+
+static inline void open_heap(weir__heap *heap, weir__chunk *chunk, size_t bytes)
+{
+    open_heap_at(heap, chunk, BASE, bytes);
 }
 
 #endif

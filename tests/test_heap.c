@@ -402,11 +402,7 @@ static void heap_knows_the_highest_addresses(void **state)
     const uint32_t tag = weir__heap_out_tag(GRAIN, GRAIN);
     weir__heap heap;
     weir__chunk chunk = { 0 };
-    must(weir__heap_init(&heap) && weir__heap_promise(&heap));
-    must_ok(weir__heap_reserve(&heap, base, BLOCKS * GRAIN));
-    uint32_t all = weir__heap_add_chunk(&heap, &chunk, base, BLOCKS * GRAIN);
-    weir__heap_release(&heap, all, WEIR__MARK_DONE);
-    weir__heap_forget_promise(&heap);
+    open_heap_at(&heap, &chunk, base, BLOCKS * GRAIN);
     for (uintptr_t at = base; at < base + BLOCKS * GRAIN; at += GRAIN) {
         must(weir__heap_promise(&heap));
         weir__heap_taken taken =
