@@ -287,21 +287,21 @@ weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
                                       uint32_t link)
 {
     const uint32_t grains = (uint32_t)grains_of(bytes);
-    weir__heap_free *its = NULL;
-    uint32_t record = weir__heap_bins_take(heap, owner, bytes, &its);
-    if (WEIR_UNLIKELY(record == 0))
+    const weir__heap_fit fit = weir__heap_bins_take(heap, owner, bytes);
+    if (WEIR_UNLIKELY(fit.id == 0))
         return (weir__heap_taken){ NULL, 0, 0 };
+    weir__heap_free *its = fit.record;
     uint32_t id = its->block, left = its->more - grains;
     weir__heap_block *block = block_at(heap, id);
     const uint32_t at_home = weir__heap_home_beside(block, id);
     if (left == 0) {
-        weir__heap_free_give_back(heap, record);
+        weir__heap_free_give_back(heap, fit.id);
         weir__heap_owner_loses(heap, owner, grains);
     } else {
         its->block = split(heap, id, block, at_home, grains,
-                           weir__heap_free_tag(owner->slot), record);
+                           weir__heap_free_tag(owner->slot), fit.id);
         its->key += grains;
-        weir__heap_bins_insert(heap, owner, record, its, left);
+        weir__heap_bins_insert(heap, owner, fit.id, its, left);
         owner->free_bytes -= bytes;
     }
     count_out(heap, bytes);

@@ -12,8 +12,8 @@
  *     later mark. Neighbours of different clocks stay apart until a request takes both.
  *   - Every clock that free memory waits for has an owner, with counts and with bins of
  *     its own. Up to 1 MiB each size has a bin, above that sizes that are near each
- *     other share one, a search tree by bytes and address. So the best fit of a clock
- *     is in the request's own bin, or in the next that has any.
+ *     other share one. So the best fit of a clock is in the request's own bin, or in
+ *     the next that has any.
  *   - What was handed out is in the map by address, but for what found no room there;
  *     what has never been, but as a chunk's first block, is not. A block's neighbours
  *     stand in its tie; behind the last of a chunk is the chunk's END.
@@ -52,7 +52,7 @@
 
 typedef struct weir__heap_row {
     uint64_t bits;        /* which of the bins have something */
-    uint32_t roots[64];   /* of these: records, the first or the uppermost */
+    uint32_t firsts[64];  /* of these: records */
     struct weir__heap_row *next_spare;
 } weir__heap_row;
 
@@ -97,9 +97,8 @@ struct weir__chunk {
 /* The second record of what is free or held. Its id stands in the block's `link`. It
  * has all that a search in a bin compares, so that each step looks at one line. */
 typedef struct weir__heap_free {
-    uint32_t below[2];    /* FREE: records in the bin, left and right; or, in one of one
-                             size, before and after. LIMBO: blocks in the list, before
-                             and after. Spare: the first is the next */
+    uint32_t beside[2];   /* FREE: records in the bin, before and after. LIMBO: blocks
+                             in the list, likewise. Spare: the first is the next */
     uint64_t number;      /* with the owner's clock the mark */
     uint64_t key;         /* owner 24; FREE: and the base in grains 40 */
     uint32_t block;       /* FREE: whose it is; no other record names a FREE block */
@@ -282,8 +281,9 @@ uint32_t weir__heap_after(const weir__heap *heap, uint32_t block);
 /* ---- looking: nothing changes ---- */
 
 /* The best fit among the free blocks of an owner: the smallest with room for `bytes`
- * (a multiple of the grain) at a multiple of `alignment`; of equal ones the lowest, but
- * up to 1 MiB only of the few with room that became free last. 0: there is none. */
+ * (a multiple of the grain) at a multiple of `alignment`; of equal ones the lowest. But
+ * of each bin only the few count that became free last, as long as one of these has
+ * room. 0: there is none. */
 uint32_t weir__heap_best(const weir__heap *heap, const weir__heap_owner *owner,
                          size_t bytes, size_t alignment);
 

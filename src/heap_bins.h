@@ -1,30 +1,15 @@
-/* heap_bins.h - into the bins and out of them: all of it for bins of one size, and the
- * short ways for others, for a bin that has one block, or none, or of which the first
- * is wanted. All else that goes through a tree is in heap_bins.c. */
+/* heap_bins.h - into the bins and out of them: see heap_bins.c. */
 #ifndef WEIR_HEAP_BINS_H
 #define WEIR_HEAP_BINS_H
 
 #include "heap_internal.h"
 
-/* So many blocks of one size are looked at for the lowest. */
+/* So many blocks of a bin are looked at. */
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define WEIR__BIN_LOOKS 3u
 #else
 #define WEIR__BIN_LOOKS 16u
 #endif
-
-/* ---- heap_bins.c ---- */
-
-/* Puts a record into the tree at `root`, which has one at least. */
-void weir__heap_tree_insert(const weir__heap *heap, uint32_t *root, uint32_t id,
-                            weir__heap_free *record);
-/* Takes it out of one that has others, too. */
-void weir__heap_tree_remove(const weir__heap *heap, uint32_t *root, uint32_t id,
-                            weir__heap_free *record);
-/* Takes out the record of the best fit for what has a bin with other sizes; or gives 0,
- * and *out is not set. */
-uint32_t weir__heap_bins_take_near(weir__heap *heap, weir__heap_owner *owner,
-                                   size_t bytes, weir__heap_free **out);
 
 /* ---- rows ---- */
 
@@ -80,16 +65,11 @@ static inline weir__heap_row *weir__heap_next_row(const weir__heap_owner *owner,
 
 /* ---- bins ---- */
 
-/* The least key that a record of an owner's has; and a block's. */
-static inline uint64_t weir__heap_key_from(const weir__heap_owner *owner)
-{
-    return (uint64_t)owner->slot << WEIR__KEY_OWNER_SHIFT;
-}
-
+/* The key of the record of an owner's block. */
 static inline uint64_t weir__heap_key_of(const weir__heap_owner *owner,
                                          const weir__heap_block *block)
 {
-    return weir__heap_key_from(owner) | weir__heap_grain(block);
+    return (uint64_t)owner->slot << WEIR__KEY_OWNER_SHIFT | weir__heap_grain(block);
 }
 
 /* Puts a record, whose key is right, into the bin of `grains`; there is a row. Who
@@ -100,117 +80,142 @@ static inline void weir__heap_bins_insert(weir__heap *heap, weir__heap_owner *ow
 {
     weir__heap_bin bin = weir__heap_bin_of(grains);
     weir__heap_row *row = weir__heap_row_of(heap, owner, bin.row);
-    uint32_t *root = &row->roots[bin.bit];
-    const uint32_t first = *root;
+    const uint32_t first = row->firsts[bin.bit];
     record->more = grains;
-    if (WEIR_UNLIKELY(!weir__heap_is_exact(grains) && first != 0)) {
-        weir__heap_tree_insert(heap, root, id, record);
-        return;
-    }
-    record->below[0] = 0;
-    record->below[1] = first;
+    record->beside[0] = 0;
+    record->beside[1] = first;
     if (first != 0)
-        weir__heap_free_at(heap, first)->below[0] = id;
-    *root = id;
+        weir__heap_free_at(heap, first)->beside[0] = id;
+    row->firsts[bin.bit] = id;
     row->bits |= UINT64_C(1) << bin.bit;
 }
 
-/* Takes a record out of the list of a bin of one size. */
+/* Takes a record out of its bin. */
 static inline void weir__heap_list_remove(weir__heap *heap, weir__heap_owner *owner,
                                           weir__heap_row *row, weir__heap_bin bin,
                                           const weir__heap_free *record)
 {
-    const uint32_t before = record->below[0], after = record->below[1];
+    const uint32_t before = record->beside[0], after = record->beside[1];
     if (after != 0)
-        weir__heap_free_at(heap, after)->below[0] = before;
+        weir__heap_free_at(heap, after)->beside[0] = before;
     if (before != 0) {
-        weir__heap_free_at(heap, before)->below[1] = after;
+        weir__heap_free_at(heap, before)->beside[1] = after;
         return;
     }
-    row->roots[bin.bit] = after;
+    row->firsts[bin.bit] = after;
     if (after == 0)
         weir__heap_bin_is_empty(heap, owner, row, bin);
 }
 
 /* A FREE block's record. It stays as it is. */
 static inline void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *owner,
-                                          uint32_t id, weir__heap_free *record)
+                                          uint32_t id, const weir__heap_free *record)
 {
     weir__heap_bin bin = weir__heap_bin_of(record->more);
     weir__heap_row *row = owner->rows[bin.row];
-    uint32_t *root = &row->roots[bin.bit];
-    if (WEIR_UNLIKELY(!weir__heap_is_exact(record->more) &&
-                      (*root != id || (record->below[0] | record->below[1]) != 0))) {
-        weir__heap_tree_remove(heap, root, id, record);
-        return;
-    }
-    WEIR_CHECK(record->below[0] != 0 || *root == id, "a free block is in its bin");
+    WEIR_CHECK(record->beside[0] != 0 || row->firsts[bin.bit] == id,
+               "a free block is in its bin");
     weir__heap_list_remove(heap, owner, row, bin, record);
 }
 
-/* The lowest of the first in a list, which has one at least. */
-static inline uint32_t weir__heap_list_lowest(const weir__heap *heap, uint32_t id,
-                                              weir__heap_free **out)
-{
-    weir__heap_free *record = weir__heap_free_at(heap, id);
-    uint32_t at = record->below[1];
-    for (uint32_t left = WEIR__BIN_LOOKS; at != 0 && --left > 0;) {
-        weir__heap_free *its = weir__heap_free_at(heap, at);
-        if (its->key < record->key) {
-            id = at;
-            record = its;
-        }
-        at = its->below[1];
-    }
-    *out = record;
-    return id;
-}
+/* ---- the best fit ---- */
 
-/* Takes out the best record of a bin that has any, where alignment does not matter. */
-static inline uint32_t weir__heap_bins_take_first(weir__heap *heap,
-                                                  weir__heap_owner *owner,
-                                                  weir__heap_row *row,
-                                                  weir__heap_bin bin,
-                                                  weir__heap_free **out)
+/* The owner's first bin that has anything, of those that a mask has from *bin on, which
+ * that becomes; null: there is none. */
+static inline weir__heap_row *weir__heap_bin_from(const weir__heap_owner *owner,
+                                                  weir__heap_bin *bin, uint64_t mask)
 {
-    uint32_t *root = &row->roots[bin.bit], *link = root;
-    if (WEIR_LIKELY(bin.row < WEIR__EXACT_ROWS)) {
-        uint32_t id = weir__heap_list_lowest(heap, *root, out);
-        weir__heap_list_remove(heap, owner, row, bin, *out);
-        return id;
-    }
-    weir__heap_free *record = weir__heap_free_at(heap, *link);
-    while (record->below[0] != 0) {
-        link = &record->below[0];
-        record = weir__heap_free_at(heap, *link);
-    }
-    uint32_t id = *link;
-    *link = record->below[1];
-    if (*root == 0)
-        weir__heap_bin_is_empty(heap, owner, row, bin);
-    *out = record;
-    return id;
-}
-
-/* Takes out the record of the best fit, where alignment does not matter; or gives 0,
- * and *out is not set. */
-static inline uint32_t weir__heap_bins_take(weir__heap *heap, weir__heap_owner *owner,
-                                            size_t bytes, weir__heap_free **out)
-{
-    const size_t exact = (size_t)1 << (WEIR__EXACT_BITS + WEIR__HEAP_GRAIN_BITS);
-    if (bytes > exact)
-        return weir__heap_bins_take_near(heap, owner, bytes, out);
-    weir__heap_bin bin = weir__heap_bin_of((uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS));
-    weir__heap_row *row = owner->rows[bin.row];
-    uint64_t bits = row != NULL ? row->bits & (~UINT64_C(0) << bin.bit) : 0;
+    weir__heap_row *row = owner->rows[bin->row];
+    uint64_t bits = row != NULL ? row->bits & mask << bin->bit : 0;
     if (bits == 0) {
-        row = weir__heap_next_row(owner, &bin.row);
+        row = weir__heap_next_row(owner, &bin->row);
         if (row == NULL)
-            return 0;
+            return NULL;
         bits = row->bits;
     }
-    bin.bit = (uint32_t)__builtin_ctzll(bits);
-    return weir__heap_bins_take_first(heap, owner, row, bin, out);
+    bin->bit = (uint32_t)__builtin_ctzll(bits);
+    return row;
+}
+
+static inline bool weir__heap_has_room(const weir__heap_free *record, size_t bytes,
+                                       size_t alignment)
+{
+    const uint64_t grain = record->key & ((UINT64_C(1) << WEIR__KEY_OWNER_SHIFT) - 1);
+    size_t gap = (size_t)(0 - (grain << WEIR__HEAP_GRAIN_BITS)) & (alignment - 1);
+    size_t room = weir__grains_size(record->more);
+    return room >= bytes && room - bytes >= gap;
+}
+
+/* Whether a record is a better fit than another, where both have room. */
+static inline bool weir__heap_is_better(const weir__heap_free *record,
+                                        const weir__heap_free *than)
+{
+    return record->more != than->more ? record->more < than->more
+                                      : record->key < than->key;
+}
+
+/* A record in a bin; 0: there is none. */
+typedef struct weir__heap_fit {
+    uint32_t id;
+    weir__heap_free *record;
+    weir__heap_row *row;
+    weir__heap_bin bin;
+} weir__heap_fit;
+
+/* The best fit of an owner's, where so many blocks of a bin are looked at. */
+static inline weir__heap_fit weir__heap_bins_fit(const weir__heap *heap,
+                                                 const weir__heap_owner *owner,
+                                                 size_t bytes, size_t alignment,
+                                                 uint32_t looks)
+{
+    weir__heap_fit fit = { 0 };
+    fit.bin = weir__heap_bin_of((uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS));
+    fit.row = weir__heap_bin_from(owner, &fit.bin, ~UINT64_C(0));
+    while (fit.row != NULL) {
+        uint32_t at = fit.row->firsts[fit.bin.bit];
+        for (uint32_t left = looks; at != 0 && left > 0; left--) {
+            weir__heap_free *record = weir__heap_free_at(heap, at);
+            if (weir__heap_has_room(record, bytes, alignment) &&
+                (fit.id == 0 || weir__heap_is_better(record, fit.record))) {
+                fit.id = at;
+                fit.record = record;
+            }
+            at = record->beside[1];
+        }
+        if (WEIR_LIKELY(fit.id != 0))
+            return fit;
+        fit.row = weir__heap_bin_from(owner, &fit.bin, ~UINT64_C(1));
+    }
+    return fit;
+}
+
+/* The same where the few that are looked at have no room: all are. */
+WEIR_COLD weir__heap_fit weir__heap_bins_search(const weir__heap *heap,
+                                                const weir__heap_owner *owner,
+                                                size_t bytes, size_t alignment);
+
+/* See weir__heap_best. */
+static inline weir__heap_fit weir__heap_bins_best(const weir__heap *heap,
+                                                  const weir__heap_owner *owner,
+                                                  size_t bytes, size_t alignment)
+{
+    if (WEIR_UNLIKELY(bytes > WEIR__CHUNK_MOST))
+        return (weir__heap_fit){ 0 };
+    weir__heap_fit fit =
+        weir__heap_bins_fit(heap, owner, bytes, alignment, WEIR__BIN_LOOKS);
+    return WEIR_LIKELY(fit.id != 0)
+               ? fit
+               : weir__heap_bins_search(heap, owner, bytes, alignment);
+}
+
+/* Takes out the best fit, where alignment does not matter. */
+static inline weir__heap_fit weir__heap_bins_take(weir__heap *heap,
+                                                  weir__heap_owner *owner, size_t bytes)
+{
+    weir__heap_fit fit = weir__heap_bins_best(heap, owner, bytes, WEIR__HEAP_GRAIN);
+    if (WEIR_LIKELY(fit.id != 0))
+        weir__heap_list_remove(heap, owner, fit.row, fit.bin, fit.record);
+    return fit;
 }
 
 #endif

@@ -199,8 +199,8 @@ static inline uint32_t weir__heap_free_take(weir__heap *heap,
         home = weir__heap_free_near(heap, home);
     uint32_t id = heap->spares[home].frees;
     weir__heap_free *record = weir__heap_free_at(heap, id);
-    heap->spares[home].frees = record->below[0];
-    record->below[0] = 0;
+    heap->spares[home].frees = record->beside[0];
+    record->beside[0] = 0;
     heap->free_spare_count--;
     return id;
 }
@@ -210,7 +210,7 @@ static inline void weir__heap_free_give_back(weir__heap *heap, uint32_t id)
     weir__heap_free *record = weir__heap_free_at(heap, id);
     uint32_t *spares =
         &heap->spares[weir__heap_slot_of(record) % WEIR__HEAP_HOMES].frees;
-    *record = (weir__heap_free){ .below = { *spares } };
+    *record = (weir__heap_free){ .beside = { *spares } };
     *spares = id;
     heap->free_spare_count++;
 }

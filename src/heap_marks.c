@@ -133,10 +133,10 @@ bool weir__heap_has_more(const weir__heap *heap, uint32_t id)
 void weir__heap_limbo_insert(weir__heap *heap, uint32_t id)
 {
     weir__heap_free *record = weir__heap_free_of(heap, block_at(heap, id));
-    record->below[0] = 0;
-    record->below[1] = heap->limbo;
-    if (record->below[1] != 0)
-        weir__heap_free_of(heap, block_at(heap, record->below[1]))->below[0] = id;
+    record->beside[0] = 0;
+    record->beside[1] = heap->limbo;
+    if (record->beside[1] != 0)
+        weir__heap_free_of(heap, block_at(heap, record->beside[1]))->beside[0] = id;
     heap->limbo = id;
     heap->limbo_blocks++;
 }
@@ -144,18 +144,18 @@ void weir__heap_limbo_insert(weir__heap *heap, uint32_t id)
 void weir__heap_limbo_remove(weir__heap *heap, uint32_t id)
 {
     const weir__heap_free *record = weir__heap_free_of(heap, block_at(heap, id));
-    uint32_t before = record->below[0], after = record->below[1];
+    uint32_t before = record->beside[0], after = record->beside[1];
     if (before != 0)
-        weir__heap_free_of(heap, block_at(heap, before))->below[1] = after;
+        weir__heap_free_of(heap, block_at(heap, before))->beside[1] = after;
     else
         heap->limbo = after;
     if (after != 0)
-        weir__heap_free_of(heap, block_at(heap, after))->below[0] = before;
+        weir__heap_free_of(heap, block_at(heap, after))->beside[0] = before;
     heap->limbo_blocks--;
 }
 
 uint32_t weir__heap_next_limbo(const weir__heap *heap, uint32_t id)
 {
     return id == 0 ? heap->limbo
-                   : weir__heap_free_of(heap, block_at(heap, id))->below[1];
+                   : weir__heap_free_of(heap, block_at(heap, id))->beside[1];
 }

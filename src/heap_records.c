@@ -195,7 +195,7 @@ static void make_free_home(weir__heap *heap, uint32_t home)
     for (uint32_t i = FREE_GROUP; i-- > 0;) {
         if (first + i == 0) /* which names none */
             continue;
-        weir__heap_free_at(heap, first + i)->below[0] = *spares;
+        weir__heap_free_at(heap, first + i)->beside[0] = *spares;
         *spares = first + i;
     }
 }

@@ -106,7 +106,7 @@ static void records_verify(const weir__heap *heap, const heap_sum *sum)
             id = weir__heap_link(block);
         }
         for (uint32_t id = heap->spares[home].frees; id != 0; free_spares++)
-            id = weir__heap_free_at(heap, id)->below[0];
+            id = weir__heap_free_at(heap, id)->beside[0];
     }
     for (uint32_t id = 1; id < heap->free_slab_count << WEIR__FREE_SLAB_BITS; id++) {
         uint32_t block = weir__heap_free_at(heap, id)->block;
@@ -133,7 +133,7 @@ static void lists_verify(const weir__heap *heap)
     for (uint32_t id = heap->limbo; id != 0; limbo++) {
         const weir__heap_block *block = weir__heap_block_of(heap, id);
         WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_LIMBO &&
-                       weir__heap_free_of(heap, block)->below[0] == before,
+                       weir__heap_free_of(heap, block)->beside[0] == before,
                    "only what waits is in limbo");
         before = id;
         id = weir__heap_next_limbo(heap, id);

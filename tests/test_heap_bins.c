@@ -71,44 +71,24 @@ static void close_sieve(sieve *it)
     test_free(it->ids);
 }
 
-/* A bin of several sizes is no deeper than a random tree also when addresses only
- * grow. */
-static void bins_are_not_deep_in_any_order(void **state)
+static size_t bytes_of(const sieve *it, uint32_t id)
 {
-    (void)state;
-    const size_t blocks = (size_t)support_bound("test_heap_bins.deep", 5000, 50000);
-    sieve it;
-    open_sieve(&it, blocks, NEAR, 1);
-    for (size_t i = 0; i < blocks; i++)
-        give_back(&it, it.ids[i]);
-    const weir__heap_bin bin = weir__heap_bin_of(NEAR);
-    const uint32_t root = it.owner->rows[bin.row]->roots[bin.bit];
-    size_t deepest = 0;
-    for (size_t i = 0; i < blocks; i++) {
-        const uint64_t key = weir__heap_key_of(
-            it.owner, weir__heap_block_of(&it.heap, it.ids[i]));
-        const weir__heap_free *at = weir__heap_free_at(&it.heap, root);
-        size_t depth = 0;
-        for (; at->key != key; depth++)
-            at = weir__heap_free_at(&it.heap, at->below[at->key < key]);
-        deepest = depth > deepest ? depth : deepest;
-    }
-    must(deepest < 64);
-    close_sieve(&it);
+    return weir__heap_bytes(weir__heap_block_of(&it->heap, id));
 }
 
-/* Which of `count` free blocks, the last that became free last, should be taken: of
- * the smallest the lowest; or of one size that of a few. */
-static size_t best_of(const sieve *it, const uint32_t *all, size_t count, bool is_exact)
+/* Which of the last `looks` of `count` free blocks of a bin should be taken: of those
+ * with room the smallest, of these the lowest; `count`: none has room. */
+static size_t best_of(const sieve *it, const uint32_t *all, size_t count, size_t looks,
+                      size_t bytes)
 {
-    const size_t looks = is_exact && count > WEIR__BIN_LOOKS ? WEIR__BIN_LOOKS : count;
-    size_t best = count - 1;
+    size_t best = count;
     for (size_t i = count - looks; i < count; i++) {
-        const size_t bytes = weir__heap_bytes(weir__heap_block_of(&it->heap, all[i]));
-        const size_t least =
-            weir__heap_bytes(weir__heap_block_of(&it->heap, all[best]));
-        if (bytes < least || (bytes == least && base_of(&it->heap, all[i]) <
-                                                    base_of(&it->heap, all[best])))
+        const size_t room = bytes_of(it, all[i]);
+        if (room < bytes)
+            continue;
+        const size_t least = best < count ? bytes_of(it, all[best]) : SIZE_MAX;
+        if (room < least || (room == least && base_of(&it->heap, all[i]) <
+                                                  base_of(&it->heap, all[best])))
             best = i;
     }
     return best;
@@ -116,7 +96,9 @@ static size_t best_of(const sieve *it, const uint32_t *all, size_t count, bool i
 
 #define BLOCKS (6 * WEIR__BIN_LOOKS)
 
-static void best_fits_are(size_t grains, size_t sizes, bool is_exact, uint64_t seed)
+/* Blocks of some sizes from `grains` on, which share a bin, come and go; where they are
+ * more than one size what is asked for may be less than any. */
+static void best_fits_are(size_t grains, size_t sizes, uint64_t seed)
 {
     uint64_t random = seed;
     uint32_t all[BLOCKS];
@@ -132,13 +114,19 @@ static void best_fits_are(size_t grains, size_t sizes, bool is_exact, uint64_t s
             all[count++] = it.ids[at];
             it.ids[at] = it.ids[--out];
         } else if (count > 0) {
-            const size_t at = best_of(&it, all, count, is_exact);
-            size_t bytes = weir__heap_bytes(weir__heap_block_of(&it.heap, all[at]));
-            if (!is_exact && step % 2 == 0) /* what is left of it comes back with it */
-                bytes = (grains - 1) * GRAIN;
-            must_equal(weir__heap_best(&it.heap, it.owner, bytes, GRAIN), all[at]);
-            must_equal(take_out(&it, bytes), all[at]);
-            it.ids[out++] = all[at];
+            const size_t looks = count < WEIR__BIN_LOOKS ? count : WEIR__BIN_LOOKS;
+            const size_t less = sizes > 1 ? 1 : 0;
+            const size_t bytes =
+                (grains - less + support_random_below(&random, sizes + less)) * GRAIN;
+            size_t at = best_of(&it, all, count, looks, bytes);
+            if (at == count)
+                at = best_of(&it, all, count, count, bytes);
+            const uint32_t want = at < count ? all[at] : 0;
+            must_equal(weir__heap_best(&it.heap, it.owner, bytes, GRAIN), want);
+            must_equal(take_out(&it, bytes), want);
+            if (want == 0)
+                continue;
+            it.ids[out++] = want;
             memmove(&all[at], &all[at + 1], (--count - at) * sizeof *all);
         }
         weir__heap_verify(&it.heap);
@@ -150,22 +138,42 @@ static void of_one_size_a_low_one_is_taken(void **state)
 {
     (void)state;
     for (uint64_t program = 0; program < 100; program++)
-        best_fits_are(2, 1, true, support_seed(program));
+        best_fits_are(2, 1, support_seed(program));
 }
 
-static void of_near_sizes_the_lowest_is_taken(void **state)
+static void of_near_sizes_the_best_of_a_few_is_taken(void **state)
 {
     (void)state;
     for (uint64_t program = 0; program < 100; program++)
-        best_fits_are(NEAR, 2, false, support_seed(program));
+        best_fits_are(NEAR, 2, support_seed(program));
+}
+
+/* Far down in its bin lies what fits better than anything in another bin: as long as
+ * there is anything there, nobody looks for it. */
+static void a_long_bin_is_gone_through_last(void **state)
+{
+    (void)state;
+    const size_t blocks = 6 * (WEIR__BIN_LOOKS + 1);
+    sieve it;
+    open_sieve(&it, blocks, NEAR, 3);
+    const uint32_t larger = it.ids[2], fits = it.ids[1];
+    must_equal(bytes_of(&it, larger), (NEAR + 2) * GRAIN);
+    give_back(&it, larger);
+    give_back(&it, fits);
+    for (size_t i = 0; i < 3 * WEIR__BIN_LOOKS; i += 3)
+        give_back(&it, it.ids[i]);
+    must_equal(take_out(&it, (NEAR + 1) * GRAIN), larger);
+    must_equal(take_out(&it, (NEAR + 1) * GRAIN), fits);
+    must_equal(take_out(&it, (NEAR + 1) * GRAIN), 0);
+    close_sieve(&it);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bins_are_not_deep_in_any_order),
         cmocka_unit_test(of_one_size_a_low_one_is_taken),
-        cmocka_unit_test(of_near_sizes_the_lowest_is_taken),
+        cmocka_unit_test(of_near_sizes_the_best_of_a_few_is_taken),
+        cmocka_unit_test(a_long_bin_is_gone_through_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
