@@ -57,8 +57,8 @@ static inline void join(weir__heap *heap, weir__heap_tie *tie, uint32_t id,
 static WEIR_INLINE void absorb(weir__heap *heap, uint32_t id, weir__heap_block *block,
                                uint32_t next, weir__heap_block *its)
 {
-    const weir__heap_tie *tie = weir__heap_tie_of(its, next);
-    join(heap, weir__heap_tie_of(block, id), id, weir__heap_behind(tie));
+    const weir__heap_tie *tie = tie_at(heap, next);
+    join(heap, tie_at(heap, id), id, weir__heap_behind(tie));
     if (weir__heap_is_mapped(tie))
         weir__heap_map_remove(heap, next, its);
     weir__heap_set_grains(block, weir__heap_grains(block) + weir__heap_grains(its));
@@ -113,7 +113,7 @@ static WEIR_INLINE uint32_t make_free(weir__heap *heap, uint32_t id,
                                       uint32_t record, uint64_t number)
 {
     const uint32_t tag = weir__heap_free_tag(owner->slot);
-    const weir__heap_tie *tie = weir__heap_tie_of(block, id);
+    const weir__heap_tie *tie = tie_at(heap, id);
     const uint32_t before = tie->before, next = weir__heap_behind(tie);
     weir__heap_block *front = block_at(heap, before), *behind = block_at(heap, next);
     const bool has_front = weir__heap_tag(front) == tag; /* record 0 is spare */
@@ -247,7 +247,7 @@ static WEIR_INLINE uint32_t split(weir__heap *heap, uint32_t id,
                                   weir__heap_block *block, uint32_t home,
                                   uint32_t grains, uint32_t tag, uint32_t link)
 {
-    weir__heap_tie *tie = weir__heap_tie_of(block, id);
+    weir__heap_tie *tie = tie_at(heap, id);
     const uint32_t after = weir__heap_behind(tie);
     weir__heap_block *its;
     uint32_t rest = weir__heap_record_take(
@@ -265,7 +265,7 @@ static WEIR_INLINE uint32_t split(weir__heap *heap, uint32_t id,
 /* What is handed out has to be found by its address. */
 static inline void put_on_map(weir__heap *heap, uint32_t id, weir__heap_block *block)
 {
-    if (!weir__heap_is_mapped(weir__heap_tie_of(block, id)))
+    if (!weir__heap_is_mapped(tie_at(heap, id)))
         weir__heap_map_insert(heap, id, block);
 }
 
@@ -293,7 +293,7 @@ weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
     weir__heap_free *its = fit.record;
     uint32_t id = its->block, left = its->more - grains;
     weir__heap_block *block = block_at(heap, id);
-    const uint32_t at_home = weir__heap_home_beside(block, id);
+    const uint32_t at_home = weir__heap_home_of(heap, id);
     if (left == 0) {
         weir__heap_free_give_back(heap, fit.id);
         weir__heap_owner_loses(heap, owner, grains);
@@ -359,7 +359,7 @@ uint32_t weir__heap_move_far(weir__heap *heap, uint32_t id, uint32_t home)
     if (!weir__heap_home_has_spare(heap, home))
         return id;
     weir__heap_block *block = block_at(heap, id);
-    const weir__heap_tie tie = *weir__heap_tie_of(block, id);
+    const weir__heap_tie tie = *tie_at(heap, id);
     weir__heap_block *its;
     uint32_t moved = weir__heap_record_take(
         heap, home,
@@ -472,7 +472,7 @@ void weir__heap_split_chunk(weir__heap *heap, weir__chunk *chunk, weir__chunk *r
 {
     weir__heap_block *block = block_at(heap, id);
     uintptr_t base = weir__heap_base(block);
-    weir__heap_tie *tie = weir__heap_tie_of(block, id);
+    weir__heap_tie *tie = tie_at(heap, id);
     uint32_t last = tie->before;
     WEIR_CHECK(last != 0, "what is left of a chunk has a block");
     *rest = (weir__chunk){ .base = base, .end = chunk->end, .older = chunk,

@@ -115,7 +115,6 @@ typedef struct weir__heap_tie {
 } weir__heap_tie;
 
 typedef struct weir__heap_array weir__heap_array;
-typedef struct weir__heap_slab weir__heap_slab;
 typedef struct weir__heap_segments weir__heap_segments;
 /* The most entries of a segment are twice the blocks that may begin there. */
 #define WEIR__SEGMENT_SIZES (WEIR__SEGMENT_BITS - WEIR__HEAP_GRAIN_BITS + 2)
@@ -136,14 +135,16 @@ typedef struct weir__heap {
     weir__heap_view view;
     weir__heap_array *arrays;        /* all that were made for the view */
 
-    weir__heap_slab *slab_memory;    /* of block records, all that was made */
-    uint32_t slab_count, slab_room;
+    /* By id, as the view's records: arrays that grow where they are. */
+    weir__heap_tie *ties;
+    weir__heap_free *frees;
+    uint8_t *homes;                  /* by id >> WEIR__HOME_BITS */
+    uint32_t room;                   /* there are addresses for so many of each */
+    uint32_t made;                   /* block records, with their ties and homes */
     uint32_t fresh;                  /* from here on nothing has a home yet */
     uint32_t homes_used;             /* that some are at */
-
-    weir__heap_free **free_slabs;
-    uint32_t free_slab_count, free_slab_room;
-    uint32_t free_fresh;             /* the same of free records */
+    uint32_t free_made;              /* the same of free records */
+    uint32_t free_fresh;
 
     weir__heap_rows *rows;           /* all that were made */
     uint32_t row_count;
@@ -375,22 +376,10 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
                              size_t alignment, weir__mark front, weir__mark rest);
 
 /* Where the record of a block is, and where those of an owner's blocks should be: a
- * byte for each group of records says so, behind the slab's ties. */
-static inline uint8_t *weir__heap_home_at(weir__heap_block *record, uint32_t id)
-{
-    const uint32_t records = 1u << WEIR__SLAB_BITS, at = id & (records - 1);
-    weir__heap_tie *ties = (weir__heap_tie *)(record - at + records);
-    return &((uint8_t *)(ties + records))[at >> WEIR__HOME_BITS];
-}
-
-static inline uint32_t weir__heap_home_beside(weir__heap_block *record, uint32_t id)
-{
-    return *weir__heap_home_at(record, id);
-}
-
+ * byte for each group of records says so. */
 static inline uint32_t weir__heap_home_of(const weir__heap *heap, uint32_t id)
 {
-    return weir__heap_home_beside(weir__heap_block_of(heap, id), id);
+    return heap->homes[id >> WEIR__HOME_BITS];
 }
 
 static inline uint32_t weir__heap_home_for(const weir__heap_owner *owner)

@@ -4,10 +4,10 @@
  * An owner has rows of bins for the sizes of which it has anything; the others are
  * spare. A bin is a list. Of its first few, that became free last, the best fit is
  * taken: that is nearly as good as the best of all, and found at once. Where none of
- * these has room, for others of the bin are larger or alignment is in the way, the next
- * bin that has anything is looked at; and only where that leads to nothing, all of each.
- * So a request is refused for no less, and a long list is gone through only where the
- * alternative is to look beyond the owner. */
+ * these has room, since they are smaller or lie badly, the next bin that has anything
+ * is looked at; and only where that leads to nothing, all of each. So a request is
+ * refused for no less, and a long list is gone through only where the alternative is to
+ * look beyond the owner. */
 #include "heap_bins.h"
 
 #include <string.h>

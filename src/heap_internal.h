@@ -9,14 +9,12 @@
 #include "internal.h"
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
-#define WEIR__FREE_SLAB_BITS 3u
 #define WEIR__OWNERS_SPARE   2u
 #define WEIR__SWEEP_LEAST    2u
 #define WEIR__RESERVE_LEAST  2u
 #define WEIR__ROOM_LEAST     2u
 #define WEIR__ROWS_MADE      2u
 #else
-#define WEIR__FREE_SLAB_BITS 7u
 #define WEIR__OWNERS_SPARE   16u
 #define WEIR__SWEEP_LEAST    16u
 #define WEIR__RESERVE_LEAST  16u
@@ -34,8 +32,7 @@ void weir__heap_settle(weir__heap *heap);
 
 static inline weir__heap_free *weir__heap_free_at(const weir__heap *heap, uint32_t id)
 {
-    return &heap->free_slabs[id >> WEIR__FREE_SLAB_BITS]
-                            [id & ((1u << WEIR__FREE_SLAB_BITS) - 1)];
+    return &heap->frees[id];
 }
 
 static inline uint32_t weir__heap_link(const weir__heap_block *block)
@@ -67,18 +64,9 @@ static inline void weir__heap_set_behind(weir__heap_tie *tie, uint32_t id)
     tie->after = id | (tie->after & WEIR__AFTER_MAPPED);
 }
 
-/* The tie of a record: those of a slab are behind its records, and half as large. */
-static inline weir__heap_tie *weir__heap_tie_of(weir__heap_block *record, uint32_t id)
-{
-    const uint32_t records = 1u << WEIR__SLAB_BITS, at = id & (records - 1);
-    return (weir__heap_tie *)((uintptr_t)record + records * sizeof *record -
-                              at * sizeof(weir__heap_tie));
-}
-
 static inline weir__heap_tie *weir__heap_tie_at(const weir__heap *heap, uint32_t id)
 {
-    const uint32_t records = 1u << WEIR__SLAB_BITS, at = id & (records - 1);
-    return &((weir__heap_tie *)(weir__heap_slab_of(&heap->view, id) + records))[at];
+    return &heap->ties[id];
 }
 
 /* The free record of a block that has one. */
@@ -168,7 +156,7 @@ static inline uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home,
 
     atomic_store_explicit(&block->grains, as.grains, memory_order_relaxed);
     weir__heap_set_link(block, as.link);
-    *weir__heap_tie_of(block, id) = as.tie;
+    *weir__heap_tie_at(heap, id) = as.tie;
     weir__heap_set_head(block, as.grain << WEIR__TAG_BITS | as.tag);
     *out = block;
     return id;
@@ -177,7 +165,7 @@ static inline uint32_t weir__heap_record_take(weir__heap *heap, uint32_t home,
 static inline void weir__heap_record_give_back(weir__heap *heap, uint32_t id,
                                                weir__heap_block *block)
 {
-    uint32_t home = weir__heap_home_beside(block, id);
+    uint32_t home = weir__heap_home_of(heap, id);
     weir__heap_set_tag(block, WEIR__HEAP_SPARE); /* and where it was */
     weir__heap_set_link(block, heap->spares[home].blocks);
     heap->spares[home].blocks = id;

@@ -456,7 +456,7 @@ static WEIR_COLD bool want_room(weir__heap *heap, weir__heap_segment *segment,
 void weir__heap_map_insert(weir__heap *heap, uint32_t id, weir__heap_block *block)
 {
     const uintptr_t base = weir__heap_base(block);
-    weir__heap_tie_of(block, id)->after |= WEIR__AFTER_MAPPED;
+    weir__heap_tie_at(heap, id)->after |= WEIR__AFTER_MAPPED;
     weir__heap_index *index = index_of(heap);
     const weir__heap_place *place = place_of(index, base);
     const entries all = entries_of(word_of(place));

@@ -144,8 +144,7 @@ static void sweep(weir__heap *heap)
     for (uint32_t slot = 0; slot < heap->owner_count; slot++)
         heap->owners[slot]->is_named = slot <= WEIR__OWNER_ASIDE ||
                                        heap->owners[slot]->pins > 0;
-    uint32_t ids = heap->slab_count << WEIR__SLAB_BITS;
-    for (uint32_t id = 1; id < ids; id++)
+    for (uint32_t id = 1; id < heap->made; id++)
         name_owners(heap, weir__heap_block_of(heap, id));
 
     uint32_t named = 0;

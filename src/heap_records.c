@@ -1,35 +1,42 @@
-/* heap_records.c - the records of a heap: slabs of them, those that are spare, and the
+/* heap_records.c - the records of a heap: arrays of them, those that are spare, and the
  * promise that there are enough.
  *
- * Block records and free records never change places: who reads without the lock may
- * follow a stale id, and must find a block record there. For the same reason arrays
- * that the view names are kept when a longer one takes their place.
+ * Block records never change places: who reads without the lock may follow a stale id,
+ * and must find one there. So that an id is an index all the same, a heap reserves the
+ * addresses for all that there can ever be, and makes memory of them as it needs it.
+ * Where a process may have few addresses there is room for less.
  *
- * A slab begins at a line, and each group of records in it has a home from when the
- * first of them is taken. Homes are there for speed alone: where one has no record to
- * spare, another's will do. */
+ * Each group of records in a row has a home from when the first of them is taken. Homes
+ * are there for speed alone: where one has no record to spare, another's will do. */
 #include "heap_internal.h"
 
 #include <string.h>
 
 #include "internal.h"
 
-#define LINE              64u
-#define GROUP             (1u << WEIR__HOME_BITS)
-#define SLAB_RECORDS      (1u << WEIR__SLAB_BITS)
-/* Records with their ties, and a byte for each group that says where it is at home. */
-#define SLAB_BYTES                                                         \
-    (SLAB_RECORDS * (sizeof(weir__heap_block) + sizeof(weir__heap_tie)) +  \
-     (SLAB_RECORDS >> WEIR__HOME_BITS))
-#define FREE_SLAB_RECORDS (1u << WEIR__FREE_SLAB_BITS)
+#ifdef WEIR_TESTING /* small, so that what is rare happens */
+#define RECORDS_LEAST 8u
+#define FREES_LEAST   8u
+#define ROOM_LEAST    256u
+#else
+#define RECORDS_LEAST 256u
+#define FREES_LEAST   128u
+#define ROOM_LEAST    65536u
+#endif
+/* As many are made at once, or such a part of those that there are. */
+#define MADE_SHARE    16u
+
+#define LINE          64u
+#define GROUP         (1u << WEIR__HOME_BITS)
 #define FREE_GROUP        8u /* four lines, or with one at either end five */
 
 _Static_assert(sizeof(weir__heap_block) == 16 && sizeof(weir__heap_tie) == 8,
-               "a block costs 24 bytes, and a tie is found from its record");
+               "a block costs 24 bytes");
 _Static_assert(sizeof(weir__heap_free) == 32, "and 32 more while it is free");
 _Static_assert(GROUP * sizeof(weir__heap_tie) % LINE == 0, "groups are whole lines");
-_Static_assert(SLAB_RECORDS % GROUP == 0 && FREE_SLAB_RECORDS % FREE_GROUP == 0,
-               "and slabs whole groups");
+_Static_assert(RECORDS_LEAST % GROUP == 0 && FREES_LEAST % FREE_GROUP == 0 &&
+                   ROOM_LEAST % GROUP == 0,
+               "and whole groups are made");
 _Static_assert(WEIR__HEAP_HOMES <= UINT8_MAX, "a home is a byte");
 
 /* ---- arrays of the view ---- */
@@ -51,11 +58,6 @@ void *weir__heap_array_make(weir__heap *heap, size_t bytes)
     return array + 1;
 }
 
-/* In front of a slab: where it was allocated. */
-struct weir__heap_slab {
-    weir__heap_slab *next;
-};
-
 static void arrays_close(weir__heap *heap)
 {
     while (heap->arrays != NULL) {
@@ -65,11 +67,83 @@ static void arrays_close(weir__heap *heap)
     }
 }
 
+/* ---- records ---- */
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Of a group there may be: its records, as many free ones, the ties, and its home. */
+#define GROUP_BYTES                                                            \
+    (GROUP * (sizeof(weir__heap_block) + sizeof(weir__heap_free) +             \
+              sizeof(weir__heap_tie)) + sizeof(uint8_t))
+
+static bool room_reserve(weir__heap *heap)
+{
+    size_t groups = ((size_t)1 << WEIR__ID_BITS) / GROUP;
+    heap->view.records = weir__host_reserve(GROUP_BYTES, &groups, ROOM_LEAST / GROUP);
+    if (heap->view.records == NULL)
+        return false;
+    heap->room = (uint32_t)(groups * GROUP);
+    heap->frees = (weir__heap_free *)(heap->view.records + heap->room);
+    heap->ties = (weir__heap_tie *)(heap->frees + heap->room);
+    heap->homes = (uint8_t *)(heap->ties + heap->room);
+    return true;
+}
+
+static void room_release(weir__heap *heap)
+{
+    weir__host_release(heap->view.records, heap->room / GROUP * GROUP_BYTES);
+}
+
+/* How many there are once more are made; as many as before: there is no room. */
+static uint32_t made_next(const weir__heap *heap, uint32_t made, uint32_t at_least,
+                          uint32_t group)
+{
+    size_t more = larger(at_least, made / MADE_SHARE) & ~(size_t)(group - 1);
+    return made + (uint32_t)smaller(more, heap->room - made);
+}
+
+static bool records_make(weir__heap *heap)
+{
+    const uint32_t had = heap->made, made = made_next(heap, had, RECORDS_LEAST, GROUP);
+    if (made == had ||
+        !weir__host_commit(heap->view.records, had * sizeof(weir__heap_block),
+                           made * sizeof(weir__heap_block)) ||
+        !weir__host_commit(heap->ties, had * sizeof(weir__heap_tie),
+                           made * sizeof(weir__heap_tie)) ||
+        !weir__host_commit(heap->homes, had >> WEIR__HOME_BITS,
+                           made >> WEIR__HOME_BITS))
+        return false;
+    heap->made = made;
+    heap->spare_count += made - had - (had == 0); /* 0 names none */
+    return true;
+}
+
+static bool frees_make(weir__heap *heap)
+{
+    const uint32_t had = heap->free_made;
+    const uint32_t made = made_next(heap, had, FREES_LEAST, FREE_GROUP);
+    if (made == had ||
+        !weir__host_commit(heap->frees, had * sizeof(weir__heap_free),
+                           made * sizeof(weir__heap_free)))
+        return false;
+    heap->free_made = made;
+    heap->free_spare_count += made - had - (had == 0);
+    return true;
+}
+
 /* ---- homes ---- */
 
 static bool has_fresh(const weir__heap *heap)
 {
-    return heap->fresh != heap->slab_count << WEIR__SLAB_BITS;
+    return heap->fresh != heap->made;
 }
 
 bool weir__heap_home_has_spare(const weir__heap *heap, uint32_t home)
@@ -90,7 +164,7 @@ static void make_home(weir__heap *heap, uint32_t home)
     heap->fresh += GROUP;
     heap->homes_used += !heap->spares[home].is_used;
     heap->spares[home].is_used = true;
-    *weir__heap_home_at(weir__heap_block_of(heap, first), first) = (uint8_t)home;
+    heap->homes[first >> WEIR__HOME_BITS] = (uint8_t)home;
     for (uint32_t i = GROUP; i-- > 0;) {
         if (first + i != 0) /* which names none */
             push_spare(heap, home, first + i);
@@ -110,82 +184,11 @@ uint32_t weir__heap_home_near(weir__heap *heap, uint32_t home)
     return home;
 }
 
-/* ---- block records ---- */
-
-static bool slabs_grow(weir__heap *heap)
-{
-    weir__heap_block *_Atomic *old =
-        atomic_load_explicit(&heap->view.slabs, memory_order_relaxed);
-    uint32_t room = heap->slab_room ? heap->slab_room * 2 : WEIR__ROOM_LEAST;
-    weir__heap_block *_Atomic *slabs =
-        weir__heap_array_make(heap, room * sizeof *slabs);
-    if (slabs == NULL)
-        return false;
-    for (uint32_t i = 0; i < heap->slab_count; i++)
-        atomic_store_explicit(&slabs[i],
-                              atomic_load_explicit(&old[i], memory_order_relaxed),
-                              memory_order_relaxed);
-    atomic_store_explicit(&heap->view.slabs, slabs, memory_order_release);
-    heap->slab_room = room;
-    return true;
-}
-
-static bool slab_make(weir__heap *heap)
-{
-    const bool has_ids = heap->slab_count < 1u << (WEIR__ID_BITS - WEIR__SLAB_BITS);
-    if (!has_ids || (heap->slab_count == heap->slab_room && !slabs_grow(heap)))
-        return false;
-    weir__heap_slab *memory = weir__host_alloc(sizeof *memory + LINE + SLAB_BYTES);
-    if (memory == NULL)
-        return false;
-    memory->next = heap->slab_memory;
-    heap->slab_memory = memory;
-    uintptr_t base = ((uintptr_t)(memory + 1) + LINE - 1) & ~(uintptr_t)(LINE - 1);
-    weir__heap_block *slab = (weir__heap_block *)base;
-    memset(slab, 0, SLAB_BYTES);
-    weir__heap_block *_Atomic *slabs =
-        atomic_load_explicit(&heap->view.slabs, memory_order_relaxed);
-    atomic_store_explicit(&slabs[heap->slab_count], slab, memory_order_release);
-    heap->spare_count += heap->slab_count == 0 ? SLAB_RECORDS - 1 : SLAB_RECORDS;
-    heap->slab_count++;
-    return true;
-}
-
 /* Whether no more is spare than a group for each home but one: then one may have none,
- * and it is time for a slab, if there is the host memory. */
+ * and it is time to make more, if there is the host memory. */
 static inline bool wants_fresh(const weir__heap *heap)
 {
     return heap->spare_count + GROUP < heap->homes_used * GROUP && !has_fresh(heap);
-}
-
-/* ---- free records ---- */
-
-static bool free_slabs_grow(weir__heap *heap)
-{
-    uint32_t room = heap->free_slab_room ? heap->free_slab_room * 2 : WEIR__ROOM_LEAST;
-    weir__heap_free **slabs = weir__host_alloc(room * sizeof(weir__heap_free *));
-    if (slabs == NULL)
-        return false;
-    if (heap->free_slab_count > 0)
-        memcpy(slabs, heap->free_slabs, heap->free_slab_count * sizeof *slabs);
-    weir__host_free(heap->free_slabs);
-    heap->free_slabs = slabs;
-    heap->free_slab_room = room;
-    return true;
-}
-
-static bool free_slab_make(weir__heap *heap)
-{
-    if (heap->free_slab_count == heap->free_slab_room && !free_slabs_grow(heap))
-        return false;
-    weir__heap_free *slab = weir__host_alloc(FREE_SLAB_RECORDS * sizeof *slab);
-    if (slab == NULL)
-        return false;
-    memset(slab, 0, FREE_SLAB_RECORDS * sizeof *slab);
-    heap->free_slabs[heap->free_slab_count] = slab;
-    heap->free_spare_count += FREE_SLAB_RECORDS - (heap->free_slab_count == 0);
-    heap->free_slab_count++;
-    return true;
 }
 
 static void make_free_home(weir__heap *heap, uint32_t home)
@@ -202,7 +205,7 @@ static void make_free_home(weir__heap *heap, uint32_t home)
 
 uint32_t weir__heap_free_near(weir__heap *heap, uint32_t home)
 {
-    if (heap->free_fresh != heap->free_slab_count << WEIR__FREE_SLAB_BITS)
+    if (heap->free_fresh != heap->free_made)
         make_free_home(heap, home);
     for (uint32_t i = 0; i < WEIR__HEAP_HOMES; i++) {
         uint32_t near = (home + i) % WEIR__HEAP_HOMES;
@@ -214,16 +217,6 @@ uint32_t weir__heap_free_near(weir__heap *heap, uint32_t home)
 }
 
 /* ---- the promise ---- */
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
 
 /* How many free records there should be once one more request is promised its own, of
  * which so many are for what is RETURNED. */
@@ -260,14 +253,14 @@ static inline bool is_stocked(const weir__heap *heap)
 static WEIR_COLD bool stock_and_promise(weir__heap *heap)
 {
     while (heap->spare_count < (heap->promised + 1) * WEIR__HEAP_PROMISE) {
-        if (!slab_make(heap))
+        if (!records_make(heap))
             return false;
     }
     if (wants_fresh(heap))
-        (void)slab_make(heap);
+        (void)records_make(heap);
     const size_t returned = heap->returned_blocks;
     while (heap->free_spare_count < free_records_wanted(heap, returned)) {
-        if (!free_slab_make(heap))
+        if (!frees_make(heap))
             return false;
     }
     if (!weir__heap_rows_stock(heap, rows_wanted(heap, returned)))
@@ -294,7 +287,12 @@ bool weir__heap_promise(weir__heap *heap)
 bool weir__heap_init(weir__heap *heap)
 {
     memset(heap, 0, sizeof *heap);
-    return weir__heap_owners_init(heap);
+    if (!room_reserve(heap))
+        return false;
+    if (weir__heap_owners_init(heap))
+        return true;
+    room_release(heap);
+    return false;
 }
 
 void weir__heap_close(weir__heap *heap)
@@ -302,14 +300,7 @@ void weir__heap_close(weir__heap *heap)
     weir__heap_map_close(heap);
     weir__heap_rows_close(heap);
     weir__heap_owners_close(heap);
-    while (heap->slab_memory != NULL) {
-        weir__heap_slab *memory = heap->slab_memory;
-        heap->slab_memory = memory->next;
-        weir__host_free(memory);
-    }
-    for (uint32_t i = 0; i < heap->free_slab_count; i++)
-        weir__host_free(heap->free_slabs[i]);
-    weir__host_free(heap->free_slabs);
+    room_release(heap);
     arrays_close(heap);
     memset(heap, 0, sizeof *heap);
 }
@@ -320,9 +311,8 @@ size_t weir__heap_host_bytes(const weir__heap *heap)
                    weir__heap_rows_bytes(heap);
     for (const weir__heap_array *array = heap->arrays; array; array = array->next)
         bytes += sizeof *array + array->bytes;
-    bytes += heap->slab_count * (sizeof(weir__heap_slab) + LINE + SLAB_BYTES);
-    bytes += ((size_t)heap->free_slab_count * sizeof(weir__heap_free))
-             << WEIR__FREE_SLAB_BITS;
-    bytes += heap->free_slab_room * sizeof(weir__heap_free *);
+    bytes += heap->made * (sizeof(weir__heap_block) + sizeof(weir__heap_tie)) +
+             (heap->made >> WEIR__HOME_BITS);
+    bytes += heap->free_made * sizeof(weir__heap_free);
     return bytes;
 }

@@ -4,8 +4,8 @@
  * Every block of a chunk, whatever its state, has one record of 16 bytes, and apart
  * from that a tie of 8 that names its neighbours (heap.h); what is free has a second
  * record with its marks and its place in the bins (heap.c). Records are named by ids,
- * live in slabs that stay until the heap is closed, and are reused as records only:
- * whoever follows a stale id finds a record, if perhaps another's.
+ * are reused as records only, in an array that grows where it is and stays until the
+ * heap is closed: whoever follows a stale id finds a record, if perhaps another's.
  *
  *     address -> segment of 8 MiB -> entry of 4 bytes -> record
  *                hashed              hashed: some bits
@@ -89,11 +89,9 @@ typedef struct weir__heap_taken {
 } weir__heap_taken;
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
-#define WEIR__SLAB_BITS  3u
 #define WEIR__HEAP_HOMES 3u
 #define WEIR__HOME_BITS  3u
 #else
-#define WEIR__SLAB_BITS  10u
 #define WEIR__HEAP_HOMES 64u
 #define WEIR__HOME_BITS  7u
 #endif
@@ -149,24 +147,16 @@ typedef struct weir__heap_index {
 
 #define WEIR__SEGMENT_HASH UINT64_C(0x9e3779b97f4a7c15)
 
-/* What of a heap is read without its lock. The arrays grow by being replaced; the old
- * ones stay readable until the heap is closed, and so does all that they name. */
+/* What of a heap is read without its lock. The index grows by being replaced; old ones
+ * stay readable until the heap is closed, and so does all that they name. */
 typedef struct weir__heap_view {
-    weir__heap_block *_Atomic *_Atomic slabs; /* by id >> WEIR__SLAB_BITS */
-    weir__heap_index *_Atomic index;          /* null: nothing was ever in the heap */
+    weir__heap_block *records;       /* by id */
+    weir__heap_index *_Atomic index; /* null: nothing was ever in the heap */
 } weir__heap_view;
-
-static inline weir__heap_block *weir__heap_slab_of(const weir__heap_view *view,
-                                                   uint32_t id)
-{
-    weir__heap_block *_Atomic *slabs =
-        atomic_load_explicit(&view->slabs, memory_order_acquire);
-    return atomic_load_explicit(&slabs[id >> WEIR__SLAB_BITS], memory_order_acquire);
-}
 
 static inline weir__heap_block *weir__heap_at(const weir__heap_view *view, uint32_t id)
 {
-    return &weir__heap_slab_of(view, id)[id & ((1u << WEIR__SLAB_BITS) - 1)];
+    return &view->records[id];
 }
 
 /* What a record of a block at `ptr`, a multiple of the grain, begins with: an address

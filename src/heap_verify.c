@@ -108,15 +108,14 @@ static void records_verify(const weir__heap *heap, const heap_sum *sum)
         for (uint32_t id = heap->spares[home].frees; id != 0; free_spares++)
             id = weir__heap_free_at(heap, id)->beside[0];
     }
-    for (uint32_t id = 1; id < heap->free_slab_count << WEIR__FREE_SLAB_BITS; id++) {
+    for (uint32_t id = 1; id < heap->free_made; id++) {
         uint32_t block = weir__heap_free_at(heap, id)->block;
         WEIR_CHECK(block == 0 || weir__heap_state_at(heap, block) != WEIR__HEAP_FREE ||
                        weir__heap_link(weir__heap_block_of(heap, block)) == id,
                    "a free block is named by its own record alone");
     }
-    size_t made = (size_t)heap->slab_count << WEIR__SLAB_BITS;
+    const size_t made = heap->made, free_made = heap->free_made;
     spares += made - heap->fresh - (made > 0 && heap->fresh == 0);
-    size_t free_made = (size_t)heap->free_slab_count << WEIR__FREE_SLAB_BITS;
     free_spares += free_made - heap->free_fresh - (free_made > 0 && !heap->free_fresh);
     WEIR_CHECK(spares == heap->spare_count && free_spares == heap->free_spare_count,
                "spare records are counted");

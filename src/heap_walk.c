@@ -115,18 +115,15 @@ void weir__heap_each_run(const weir__heap *heap, size_t bytes, size_t part,
     const uint32_t least = part < WEIR__CHUNK_MOST
                                ? (uint32_t)(part >> WEIR__HEAP_GRAIN_BITS)
                                : UINT32_MAX;
-    for (uint32_t slab = 0; slab < heap->free_slab_count; slab++) {
-        const weir__heap_free *its = heap->free_slabs[slab];
-        const weir__heap_free *end = its + (1u << WEIR__FREE_SLAB_BITS);
-        for (; its < end; its++) {
-            weir__heap_run run;
-            if (its->more < least || !is_free(heap, its->block) ||
-                !run_of_first(heap, its->block, least, &run))
-                continue;
-            size_t found = end_of(heap, run.last) - base_of(heap, run.first);
-            if (found >= bytes)
-                visit(context, run, found);
-        }
+    for (uint32_t i = 0; i < heap->free_made; i++) {
+        const weir__heap_free *its = &heap->frees[i];
+        weir__heap_run run;
+        if (its->more < least || !is_free(heap, its->block) ||
+            !run_of_first(heap, its->block, least, &run))
+            continue;
+        size_t found = end_of(heap, run.last) - base_of(heap, run.first);
+        if (found >= bytes)
+            visit(context, run, found);
     }
 }
 

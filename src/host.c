@@ -6,8 +6,36 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "internal.h"
+
+/* ---- addresses ---- */
+
+static void *reserve(size_t item_bytes, size_t *count, size_t least)
+{
+    for (; *count >= least && *count > 0; *count /= 2) {
+        void *ptr = mmap(NULL, *count * item_bytes, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (ptr != MAP_FAILED)
+            return ptr;
+    }
+    return NULL;
+}
+
+/* By whole pages: the one where `had` ends is memory already. */
+static bool commit(void *ptr, size_t had, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)ptr, end = begin + bytes;
+    begin = had > 0 ? (begin + had + page - 1) & ~(page - 1) : begin & ~(page - 1);
+    end = (end + page - 1) & ~(page - 1);
+    return begin >= end ||
+           mprotect((void *)begin, end - begin, PROT_READ | PROT_WRITE) == 0;
+}
+
+/* ---- memory ---- */
 
 #ifdef WEIR_TESTING
 static atomic_uint_least64_t calls;
@@ -67,6 +95,26 @@ void weir__host_free(void *ptr)
     }
     free(ptr);
 }
+
+void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least)
+{
+    void *ptr = must_fail() ? NULL : reserve(item_bytes, count, least);
+    if (ptr != NULL)
+        atomic_fetch_add(&live, 1);
+    return ptr;
+}
+
+void weir__host_release(void *ptr, size_t bytes)
+{
+    if (ptr != NULL)
+        atomic_fetch_sub(&live, 1);
+    (void)munmap(ptr, bytes);
+}
+
+bool weir__host_commit(void *ptr, size_t had, size_t bytes)
+{
+    return !must_fail() && commit(ptr, had, bytes);
+}
 #else
 void *weir__host_alloc(size_t bytes)
 {
@@ -76,5 +124,20 @@ void *weir__host_alloc(size_t bytes)
 void weir__host_free(void *ptr)
 {
     free(ptr);
+}
+
+void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least)
+{
+    return reserve(item_bytes, count, least);
+}
+
+void weir__host_release(void *ptr, size_t bytes)
+{
+    (void)munmap(ptr, bytes);
+}
+
+bool weir__host_commit(void *ptr, size_t had, size_t bytes)
+{
+    return commit(ptr, had, bytes);
 }
 #endif

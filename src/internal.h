@@ -86,12 +86,21 @@ WEIR_COLD _Noreturn void weir__check_failed(const char *condition, const char *w
 void *weir__host_alloc(size_t bytes);
 void  weir__host_free(void *ptr);
 
+/* Addresses, which are no memory yet, for *count items; or, where a process may have no
+ * more, for half of that, and so on: *count says for how many. Null: there are not so
+ * many as for `least`. */
+void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least);
+void  weir__host_release(void *ptr, size_t bytes);
+/* Makes memory, cleared, of reserved addresses from `ptr` on: of `bytes` bytes, where
+ * the first `had` are so already. False: there is none, and what was is as it was. */
+bool  weir__host_commit(void *ptr, size_t had, size_t bytes);
+
 #ifdef WEIR_TESTING
 /* From the `nth` next host allocation (1: the next) one fails, or all from then on; 0:
- * none. Counting starts anew. */
+ * none. To reserve is one, and to commit. Counting starts anew. */
 void   weir__host_fail_at(uint64_t nth, bool lasting);
 uint64_t weir__host_calls(void); /* since the last weir__host_fail_at */
-size_t weir__host_live(void);    /* allocations that are not freed */
+size_t weir__host_live(void);    /* allocations and reservations that are not freed */
 /* Between a begin and its end the calling thread's are another's: none is counted for
  * weir__host_fail_at, or fails. Nests. */
 void   weir__host_spare(bool begin);

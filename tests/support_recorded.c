@@ -16,6 +16,7 @@
 #define MOST_AT_ONCE 256u /* that one load may give */
 #define SEEN         128u /* words that one reader loads */
 #define NEVER        UINT32_MAX
+#define RESERVED_MOST ((size_t)1 << 14)
 #define GARBAGE      0xa5
 
 /* Something that was stored; it has a place in the order of all. */
@@ -125,6 +126,26 @@ void *recorded_alloc(size_t bytes)
         (allocation){ begin, begin + bytes, NEVER };
     all.used = (begin + bytes + LINE - 1) & ~(LINE - 1);
     return all.arena + begin;
+}
+
+void *recorded_reserve(size_t item_bytes, size_t *count, size_t least)
+{
+    while (*count * item_bytes > RESERVED_MOST)
+        *count /= 2;
+    must(*count >= least);
+    return recorded_alloc(*count * item_bytes);
+}
+
+bool recorded_commit(void *ptr, size_t had, size_t bytes)
+{
+    memset((unsigned char *)ptr + had, 0, bytes - had);
+    return true;
+}
+
+void recorded_release(void *ptr, size_t bytes)
+{
+    (void)bytes;
+    recorded_free(ptr);
 }
 
 /* They follow each other in the arena. */

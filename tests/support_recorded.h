@@ -27,6 +27,9 @@ void     recorded_store(void *word, size_t bytes, uint64_t value, memory_order o
 uint64_t recorded_load(const void *word, size_t bytes, memory_order order);
 void    *recorded_alloc(size_t bytes);
 void     recorded_free(void *ptr);
+void    *recorded_reserve(size_t item_bytes, size_t *count, size_t least);
+bool     recorded_commit(void *ptr, size_t had, size_t bytes);
+void     recorded_release(void *ptr, size_t bytes);
 
 #undef atomic_store_explicit
 #define atomic_store_explicit(word, value, order) \
@@ -35,8 +38,11 @@ void     recorded_free(void *ptr);
 #define atomic_load_explicit(word, order)  \
     ((__typeof__((void)0, *(word)))(uintptr_t) \
          recorded_load(word, sizeof *(word), order))
-#define weir__host_alloc recorded_alloc
-#define weir__host_free  recorded_free
+#define weir__host_alloc   recorded_alloc
+#define weir__host_free    recorded_free
+#define weir__host_reserve recorded_reserve
+#define weir__host_commit  recorded_commit
+#define weir__host_release recorded_release
 
 /* ---- recording ---- */
 

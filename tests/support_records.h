@@ -31,8 +31,7 @@
 /* Records 1 to `most`; 0 is spare, as in a heap. */
 typedef struct records {
     weir__heap_view view;
-    weir__heap_block *all;
-    void *slabs;             /* what the view points to */
+    weir__heap_block *all;   /* what the view points to */
     uint32_t most;
 } records;
 
@@ -55,22 +54,15 @@ static inline void records_make(records *self, uint32_t id, uint32_t grains)
 
 static inline records records_begin(uint32_t most)
 {
-    uint32_t slabs = (most >> WEIR__SLAB_BITS) + 1;
     records self = { .most = most };
-    self.all = calloc((size_t)slabs << WEIR__SLAB_BITS, sizeof *self.all);
-    weir__heap_block *_Atomic *by_slab = calloc(slabs, sizeof *by_slab);
-    must(self.all != NULL && by_slab != NULL);
-    for (uint32_t i = 0; i < slabs; i++)
-        atomic_init(&by_slab[i], &self.all[(size_t)i << WEIR__SLAB_BITS]);
-    atomic_init(&self.view.slabs, by_slab);
-    self.slabs = by_slab;
+    self.view.records = self.all = calloc((size_t)most + 1, sizeof *self.all);
+    must(self.all != NULL);
     return self;
 }
 
 static inline void records_end(records *self)
 {
     free(self->all);
-    free(self->slabs);
 }
 
 /* Claims that record `id` is as it was made, but for its link, and has this tag. */

@@ -248,12 +248,12 @@ typedef struct arena_entry {
 } arena_entry;
 
 static const arena_entry all[] = {
-    { &of_any_size, { "make", NULL, make, true, NULL }, 66, 0 },
-    { &of_any_size, { "open by name", NULL, open_by_name, true, NULL }, 66, 0 },
+    { &of_any_size, { "make", NULL, make, true, NULL }, 70, 0 },
+    { &of_any_size, { "open by name", NULL, open_by_name, true, NULL }, 70, 0 },
     { &of_any_size, { "allocate", NULL, allocate, false, NULL }, 46, 1 },
     { &of_any_size, { "allocate on unknown", NULL, allocate_on_unknown, false, NULL },
       37, 8 },
-    { &of_any_size, { "hit", prepare_hit, hit, false, NULL }, 2, 0 },
+    { &of_any_size, { "hit", prepare_hit, hit, false, NULL }, 4, 0 },
     { &of_one, { "miss", prepare_miss, miss, false, NULL }, 4, 3 },
     { &of_one, { "superblock", prepare_superblock, superblock, false, NULL }, 21, 4 },
     { &of_one, { "large", prepare_superblock, large, false, NULL }, 5, 4 },

@@ -380,7 +380,7 @@ static void changing_survives_every_fault(void **state)
         { "resize in place on another", prepare_room, resize_on_other, 3, 5 },
         { "resize in place what is known", prepare_room_known, resize_on_other, 3, 5 },
         { "reserve", prepare_full, reserve, 8, 8 },
-        { "shrink", prepare_room, shrink, 6, 6 },
+        { "shrink", prepare_room, shrink, 8, 6 },
         { "copy", prepare_full, copy, 10, 8 },
         { "copy on unknown", prepare_read, copy_on_unknown, 11, 14 },
         { "copy foreign", prepare_foreign, copy, 7, 6 },

@@ -370,10 +370,10 @@ static void making_survives_every_fault(void **state)
     (void)state;
     static const sweep_entry all[] = {
         { { "make", NULL, make, true, NULL },
-          { 3, 3, 6, 17, 17, 19, 19, 31, 5, 19, 19 },
+          { 3, 3, 6, 18, 18, 20, 20, 33, 5, 20, 20 },
           { 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0 } },
         { { "open by name", NULL, open_by_name, true, has_spec },
-          { 3, 3, 0, 17, 17, 0, 19, 31, 5, 19, 19 },
+          { 3, 3, 0, 18, 18, 0, 20, 33, 5, 20, 20 },
           { 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0 } },
     };
     sweep_all(all, COUNT_OF(all));
@@ -399,7 +399,7 @@ static void allocating_survives_every_fault(void **state)
           { 2, 2, 3, 0, 0, 0, 0, 0, 2, 0, 0 },
           { 2, 2, 2, 0, 0, 0, 0, 0, 4, 0, 0 } },
         { { "hit", prepare_hit, hit, false, is_pool },
-          { 0, 0, 0, 2, 2, 2, 2, 2, 0, 2, 2 },
+          { 0, 0, 0, 4, 4, 4, 4, 4, 0, 4, 4 },
           { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 } },
         { { "miss", prepare_miss, miss, false, is_pool },
           { 0, 0, 0, 5, 5, 5, 5, 5, 0, 5, 5 },
@@ -414,7 +414,7 @@ static void allocating_survives_every_fault(void **state)
           { 0, 0, 0, 4, 4, 4, 4, 4, 0, 4, 4 },
           { 0, 0, 0, 5, 5, 5, 5, 5, 0, 5, 5 } },
         { { "grow", prepare_growth, grow, false, NULL },
-          { 5, 5, 8, 12, 12, 12, 12, 19, 11, 18, 12 },
+          { 5, 5, 8, 14, 14, 14, 14, 23, 11, 20, 14 },
           { 2, 2, 2, 2, 2, 2, 2, 2, 6, 4, 2 } },
         { { "merge", prepare_merge, merge, false, is_pool },
           { 0, 0, 0, 16, 16, 16, 16, 16, 0, 16, 16 },
@@ -423,7 +423,7 @@ static void allocating_survives_every_fault(void **state)
           { 0, 0, 0, 11, 11, 11, 11, 11, 0, 11, 11 },
           { 0, 0, 0, 9, 9, 9, 9, 9, 0, 9, 9 } },
         { { "flush", prepare_flush, flush, false, is_pool },
-          { 0, 0, 0, 13, 13, 13, 13, 20, 0, 14, 13 },
+          { 0, 0, 0, 14, 14, 14, 14, 22, 0, 15, 14 },
           { 0, 0, 0, 10, 10, 10, 10, 15, 0, 10, 10 } },
     };
     sweep_all(all, COUNT_OF(all));

@@ -274,7 +274,7 @@ static void streams_survive_every_fault(void **state)
           { 2, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0 },
           { 2, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0 } },
         { { "retire", prepare_retire, retire, false, is_plain },
-          { 5, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0 },
+          { 5, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0 },
           { 5, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0 } },
         { { "wait", prepare_busy, wait_for_streams, false, is_plain },
           { 19, 0, 0, 19, 0, 0, 0, 0 },
@@ -303,10 +303,10 @@ static void captures_survive_every_fault(void **state)
     (void)state;
     static const sweep_entry all[] = {
         { { "capture", prepare_capture, capture, false, NULL },
-          { 21, 21, 27, 30, 30, 30, 30, 49, 27, 46, 30 },
+          { 21, 21, 27, 32, 32, 32, 32, 54, 27, 49, 32 },
           { 11, 11, 11, 21, 21, 21, 21, 26, 41, 28, 21 } },
         { { "capture to unknown", prepare_capture, capture_to_unknown, false, NULL },
-          { 23, 23, 29, 32, 32, 32, 32, 51, 29, 48, 32 },
+          { 23, 23, 29, 34, 34, 34, 34, 56, 29, 51, 34 },
           { 13, 13, 13, 24, 24, 24, 24, 29, 43, 31, 24 } },
     };
     sweep_all(all, COUNT_OF(all));
