@@ -7,7 +7,7 @@
 
 static uint32_t home_of(uintptr_t stream)
 {
-    return (uint32_t)((uint64_t)stream * WEIR__SEGMENT_HASH >> 40);
+    return (uint32_t)((uint64_t)stream * WEIR__GOLDEN_RATIO >> 40);
 }
 
 bool weir__arena_streams_init(weir__arena_streams *self, weir__order *order,

@@ -109,7 +109,7 @@ typedef struct weir__slab_place {
 
 static inline size_t weir__slab_home(const weir__slab_table *table, uint64_t region)
 {
-    return (size_t)((region * WEIR__SEGMENT_HASH) >> 32) & table->mask;
+    return (size_t)((region * WEIR__GOLDEN_RATIO) >> 32) & table->mask;
 }
 
 /* Without the lock nowhere means nothing. */

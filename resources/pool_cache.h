@@ -179,7 +179,7 @@ typedef struct weir__seat {
 
 static inline uint32_t weir__stream_hash(weir_stream stream)
 {
-    return (uint32_t)(((uint64_t)(uintptr_t)stream * WEIR__SEGMENT_HASH) >> 40);
+    return (uint32_t)(((uint64_t)(uintptr_t)stream * WEIR__GOLDEN_RATIO) >> 40);
 }
 
 /* The seat's cache for `stream`, or null. Behind the gate. */

@@ -114,7 +114,6 @@ typedef struct weir__heap_tie {
                                 whether the block is in the map */
 } weir__heap_tie;
 
-typedef struct weir__heap_array weir__heap_array;
 typedef struct weir__heap_segments weir__heap_segments;
 /* The most entries of a segment are twice the blocks that may begin there. */
 #define WEIR__SEGMENT_SIZES (WEIR__SEGMENT_BITS - WEIR__HEAP_GRAIN_BITS + 2)
@@ -133,7 +132,6 @@ typedef struct weir__heap_spares {
  * without the lock, is far from that. Lines are kept where `spares` begins with one. */
 typedef struct weir__heap {
     weir__heap_view view;
-    weir__heap_array *arrays;        /* all that were made for the view */
 
     /* By id, as the view's records: arrays that grow where they are. */
     weir__heap_tie *ties;
@@ -158,6 +156,7 @@ typedef struct weir__heap {
     uint64_t *owning;                /* a bit for each slot that has free blocks */
     size_t owning_count;
 
+    uint32_t *counts;                /* of segments by number: entries in use */
     weir__heap_segments *segments;   /* all that were made */
     weir__heap_segment *segment_spares[WEIR__SEGMENT_SIZES]; /* by log2 of entries */
     size_t segment_count, segment_spare_count;

@@ -210,10 +210,6 @@ static inline uint32_t weir__heap_free_unpromised(const weir__heap *heap)
     return heap->free_spare_count > promised ? heap->free_spare_count - promised : 0;
 }
 
-/* Zeroed memory that stays until the heap is closed, for an array of the view; null: no
- * host memory. */
-void *weir__heap_array_make(weir__heap *heap, size_t bytes);
-
 /* ---- heap_owners.c ---- */
 
 bool weir__heap_owners_init(weir__heap *heap);
@@ -248,6 +244,8 @@ static inline void weir__heap_owner_loses(weir__heap *heap, weir__heap_owner *ow
 
 /* ---- heap_map.c ---- */
 
+/* False: no host memory, and there is nothing to close. */
+bool weir__heap_map_init(weir__heap *heap);
 void weir__heap_map_close(weir__heap *heap);
 /* How many segments are made for so many bytes: the most that there can be, wherever
  * they begin, so that what is asked of the host does not depend on addresses. */

@@ -2,9 +2,9 @@
  * writes.
  *
  * Who looks without the lock judges by the record that he finds. So entries may be
- * moved as it suits: a look meanwhile misses at worst. What a look may stand on
- * (segments, the index) stays what it is until the heap is closed; segments that nobody
- * needs are used again.
+ * moved as it suits: a look meanwhile misses at worst. Segments, on which a look may
+ * stand, stay what they are until the heap is closed; those that nobody needs are used
+ * again.
  *
  * A segment that is three quarters full wants a larger one in its place, which the next
  * promise sees to. Where there is no host memory for that, or many requests that were
@@ -23,7 +23,7 @@ static uint64_t number_of(uintptr_t address)
 
 /* ---- entries ---- */
 
-/* Of a segment, as its place names them. */
+/* Of a segment, as the view names it. */
 typedef struct entries {
     _Atomic uint32_t *first;
     uint32_t shift, mask;
@@ -105,120 +105,51 @@ static inline void entry_remove(const weir__heap *heap, const entries *all,
     entry_store(all, hole, 0);
 }
 
-/* ---- the index ---- */
+/* ---- where segments are ---- */
 
-static inline weir__heap_index *index_of(const weir__heap *heap)
+/* Addresses for all the words that there can be, and for as many counts of the entries
+ * that are in use, which lie on other lines than what is read without the lock. */
+#define NUMBERS      ((size_t)1 << (WEIR__HEAP_ADDRESS_BITS - WEIR__SEGMENT_BITS))
+#define NUMBER_BYTES (sizeof(uintptr_t) + sizeof(uint32_t))
+
+static inline uintptr_t word_at(const weir__heap *heap, uint64_t number)
 {
-    return atomic_load_explicit(&heap->view.index, memory_order_relaxed);
+    return atomic_load_explicit(&heap->view.segments[number], memory_order_relaxed);
 }
 
-static inline uintptr_t word_of(const weir__heap_place *place)
+/* Release: who follows it finds the segment as it was set up. */
+static inline void word_set(weir__heap *heap, uint64_t number, uintptr_t word)
 {
-    return atomic_load_explicit(&place->segment, memory_order_relaxed);
+    atomic_store_explicit(&heap->view.segments[number], word, memory_order_release);
 }
 
-static inline bool is_empty(const weir__heap_place *place)
+/* That of the segment that an address of the heap is in. */
+static inline uintptr_t word_of(const weir__heap *heap, uintptr_t address)
 {
-    return word_of(place) == 0;
+    uintptr_t word = word_at(heap, number_of(address));
+    WEIR_ASSERT(word != 0, "what is in the heap has a segment");
+    return word;
 }
 
-static inline uint64_t number_at(const weir__heap_place *place)
+/* Sees to it that the words and counts of segments `first` to `last` are memory. The
+ * host is asked for all of them, whatever was there: so that what it is asked does not
+ * depend on addresses. */
+static bool words_make(weir__heap *heap, uint64_t first, uint64_t last)
 {
-    return atomic_load_explicit(&place->number, memory_order_relaxed);
-}
-
-/* How many entries of its segment are in use: on lines behind those of the places. */
-static inline uint32_t *count_of(weir__heap_index *index, const weir__heap_place *place)
-{
-    uintptr_t end = (uintptr_t)&index->places[index->mask + 1];
-    uint32_t *counts = (uint32_t *)((end + WEIR__SEGMENT_LINE - 1) &
-                                    ~(uintptr_t)(WEIR__SEGMENT_LINE - 1));
-    return &counts[place - index->places];
-}
-
-/* Release, and after the number: who follows it finds the segment as it was set up. */
-static void place_set(weir__heap_place *place, uint64_t number, uintptr_t word)
-{
-    atomic_store_explicit(&place->number, number, memory_order_relaxed);
-    atomic_store_explicit(&place->segment, word, memory_order_release);
-}
-
-static inline uint32_t first_slot(const weir__heap_index *index, uint64_t number)
-{
-    return (uint32_t)((number * WEIR__SEGMENT_HASH) >> index->shift);
-}
-
-/* Where a segment is, or would be. */
-static inline weir__heap_place *place_in(weir__heap_index *index, uint64_t number)
-{
-    uint32_t slot = first_slot(index, number);
-    weir__heap_place *place;
-    while (!is_empty(place = &index->places[slot]) && number_at(place) != number)
-        slot = (slot + 1) & index->mask;
-    return place;
-}
-
-/* The place of the segment that an address of the heap is in. */
-static WEIR_INLINE weir__heap_place *place_of(weir__heap_index *index,
-                                              uintptr_t address)
-{
-    weir__heap_place *place = place_in(index, number_of(address));
-    WEIR_ASSERT(!is_empty(place), "what is in the heap has a segment");
-    return place;
-}
-
-/* As entry_remove. */
-static void place_remove(weir__heap_index *index, weir__heap_place *gone)
-{
-    weir__heap_place *next, *hole = gone;
-    for (uint32_t slot = (uint32_t)(gone - index->places + 1) & index->mask;
-         !is_empty(next = &index->places[slot]); slot = (slot + 1) & index->mask) {
-        uint32_t home = first_slot(index, number_at(next));
-        uint32_t from = (uint32_t)(hole - index->places);
-        if (((slot - home) & index->mask) < ((slot - from) & index->mask))
-            continue;
-        place_set(hole, number_at(next), word_of(next));
-        *count_of(index, hole) = *count_of(index, next);
-        hole = next;
-    }
-    atomic_store_explicit(&hole->segment, 0, memory_order_release);
-}
-
-/* Room for `count` segments, with half of the places left free. */
-static bool index_reserve(weir__heap *heap, size_t count)
-{
-    weir__heap_index *old = index_of(heap);
-    uint32_t log2 = old != NULL ? 64 - old->shift : 2;
-    if (old != NULL && count * 2 <= (size_t)old->mask + 1)
-        return true;
-    while (((size_t)1 << log2) < count * 2)
-        log2++;
-    size_t slots = (size_t)1 << log2;
-    weir__heap_index *index = weir__heap_array_make(
-        heap, sizeof *index + slots * (sizeof index->places[0] + sizeof(uint32_t)) +
-                  WEIR__SEGMENT_LINE);
-    if (index == NULL)
-        return false;
-    index->shift = 64 - log2;
-    index->mask = (uint32_t)(slots - 1);
-    for (uint32_t slot = 0; old != NULL && slot <= old->mask; slot++) {
-        const weir__heap_place *from = &old->places[slot];
-        if (is_empty(from))
-            continue;
-        weir__heap_place *place = place_in(index, number_at(from));
-        place_set(place, number_at(from), word_of(from));
-        *count_of(index, place) = *count_of(old, from);
-    }
-    atomic_store_explicit(&heap->view.index, index, memory_order_release);
-    return true;
+    const size_t count = (size_t)(last - first + 1);
+    return weir__host_commit(&heap->view.segments[first], 0,
+                             count * sizeof heap->view.segments[0]) &&
+           weir__host_commit(&heap->counts[first], 0, count * sizeof heap->counts[0]);
 }
 
 /* ---- segments ---- */
 
-/* In front of some that were made at once. */
+/* In front of some of a size that were made at once. */
 struct weir__heap_segments {
     weir__heap_segments *next;
     size_t bytes;
+    size_t count;
+    uint32_t bits;
 };
 
 static uintptr_t word_for(const weir__heap_segment *segment)
@@ -230,6 +161,13 @@ static size_t segment_bytes(uint32_t bits)
 {
     const size_t bytes = sizeof(weir__heap_segment) + (sizeof(uint32_t) << bits);
     return (bytes + WEIR__SEGMENT_LINE - 1) & ~(size_t)(WEIR__SEGMENT_LINE - 1);
+}
+
+static weir__heap_segment *segment_in(const weir__heap_segments *made, size_t which)
+{
+    uintptr_t first = ((uintptr_t)(made + 1) + WEIR__SEGMENT_LINE - 1) &
+                      ~(uintptr_t)(WEIR__SEGMENT_LINE - 1);
+    return (weir__heap_segment *)(first + which * segment_bytes(made->bits));
 }
 
 static void segment_spare(weir__heap *heap, weir__heap_segment *segment)
@@ -250,12 +188,11 @@ static bool segments_make(weir__heap *heap, size_t count, uint32_t bits)
     memset(made, 0, bytes);
     made->next = heap->segments;
     made->bytes = bytes;
+    made->count = count;
+    made->bits = bits;
     heap->segments = made;
-    uintptr_t first = ((uintptr_t)(made + 1) + WEIR__SEGMENT_LINE - 1) &
-                      ~(uintptr_t)(WEIR__SEGMENT_LINE - 1);
     for (size_t i = count; i-- > 0;) {
-        weir__heap_segment *segment =
-            (weir__heap_segment *)(first + i * segment_bytes(bits));
+        weir__heap_segment *segment = segment_in(made, i);
         segment->bits = bits;
         segment_spare(heap, segment);
     }
@@ -294,7 +231,7 @@ weir_status weir__heap_reserve(weir__heap *heap, uintptr_t base, size_t bytes)
                           "from 2^48 on are not supported",
                           bytes, (void *)base);
     size_t wanted = heap->segments_wanted + weir__heap_map_segments(bytes);
-    bool there = index_reserve(heap, wanted);
+    bool there = words_make(heap, number_of(base), number_of(base + bytes - 1));
     if (there && heap->segment_room < wanted)
         there = segments_make(heap, wanted - heap->segment_room, WEIR__ENTRY_BITS);
     if (!there)
@@ -304,18 +241,15 @@ weir_status weir__heap_reserve(weir__heap *heap, uintptr_t base, size_t bytes)
 
 void weir__heap_map_add(weir__heap *heap, uintptr_t base, uintptr_t end)
 {
-    weir__heap_index *index = index_of(heap);
     for (uint64_t n = number_of(base); n <= number_of(end - 1); n++) {
-        weir__heap_place *place = place_in(index, n);
-        if (is_empty(place)) {
+        if (word_at(heap, n) == 0) {
             WEIR_CHECK(heap->segment_spares[WEIR__ENTRY_BITS] != NULL,
                        "room in the map was reserved");
             weir__heap_segment *segment = segment_take(heap, WEIR__ENTRY_BITS);
             segment->number = n;
-            place_set(place, n, word_for(segment));
-            *count_of(index, place) = 0;
+            word_set(heap, n, word_for(segment));
         }
-        segment_of(word_of(place))->chunks++;
+        segment_of(word_at(heap, n))->chunks++;
     }
 }
 
@@ -331,18 +265,16 @@ static void forget_wish(weir__heap *heap, const weir__heap_segment *segment)
 
 void weir__heap_map_drop(weir__heap *heap, uintptr_t base, uintptr_t end)
 {
-    weir__heap_index *index = index_of(heap);
     for (uint64_t n = number_of(base); n <= number_of(end - 1); n++) {
-        weir__heap_place *place = place_in(index, n);
-        weir__heap_segment *segment = segment_of(word_of(place));
+        weir__heap_segment *segment = segment_of(word_at(heap, n));
         if (--segment->chunks > 0)
             continue;
-        WEIR_CHECK(*count_of(index, place) == 0 && segment->missing == 0,
+        WEIR_CHECK(heap->counts[n] == 0 && segment->missing == 0,
                    "what is dropped from the map has no blocks");
         if (segment->wants_room)
             forget_wish(heap, segment);
         segment->wants_room = false;
-        place_remove(index, place);
+        word_set(heap, n, 0);
         segment_spare(heap, segment);
     }
 }
@@ -392,19 +324,20 @@ static WEIR_COLD uint32_t refill_missing(const weir__heap *heap, const entries *
     return count;
 }
 
-/* One in the place of a segment, whose entries are counted there, that wants no room
- * with all its blocks. False: no host memory. */
-static bool segment_grow(weir__heap *heap, weir__heap_place *place, uint32_t *counted)
+/* One in the place of a segment that wants no room with all its blocks. False: no host
+ * memory. */
+static bool segment_grow(weir__heap *heap, weir__heap_segment *segment)
 {
-    const entries all = entries_of(word_of(place));
-    weir__heap_segment *segment = segment_of(word_of(place));
-    uint32_t bits = segment->bits, blocks = *counted + segment->missing, count = 0;
+    const uint64_t number = segment->number;
+    const entries all = entries_of(word_for(segment));
+    uint32_t blocks = heap->counts[number] + segment->missing, count = 0;
+    uint32_t bits = segment->bits;
     while (most_of((1u << bits) - 1) <= blocks)
         bits++;
     weir__heap_segment *larger = segment_take(heap, bits);
     if (larger == NULL)
         return false;
-    larger->number = segment->number;
+    larger->number = number;
     larger->chunks = segment->chunks;
     const entries wide = entries_of(word_for(larger));
     for (uint32_t at = 0; at <= all.mask; at++) {
@@ -413,11 +346,12 @@ static bool segment_grow(weir__heap *heap, weir__heap_place *place, uint32_t *co
             count += refill(&wide, id, base_of(heap, id));
     }
     if (segment->missing != 0)
-        count += refill_missing(heap, &wide, segment->number);
+        count += refill_missing(heap, &wide, number);
     WEIR_CHECK(count == blocks, "no block was lost");
     heap->missing -= segment->missing;
-    place_set(place, segment->number, word_for(larger));
-    *counted = count;
+    word_set(heap, number, word_for(larger));
+    heap->counts[number] = count;
+    segment->chunks = 0;
     segment_spare(heap, segment);
     return true;
 }
@@ -426,10 +360,9 @@ void weir__heap_map_stock(weir__heap *heap)
 {
     for (weir__heap_segment *segment; (segment = heap->segments_full) != NULL;) {
         weir__heap_segment *next = segment->next;
-        weir__heap_place *place = place_in(index_of(heap), segment->number);
-        uint32_t *count = count_of(index_of(heap), place);
-        const bool is_full = *count >= most_of((1u << segment->bits) - 1);
-        if ((is_full || segment->missing != 0) && !segment_grow(heap, place, count))
+        const bool is_full =
+            heap->counts[segment->number] >= most_of((1u << segment->bits) - 1);
+        if ((is_full || segment->missing != 0) && !segment_grow(heap, segment))
             return;
         segment->wants_room = false;
         heap->segments_full = next;
@@ -457,12 +390,11 @@ void weir__heap_map_insert(weir__heap *heap, uint32_t id, weir__heap_block *bloc
 {
     const uintptr_t base = weir__heap_base(block);
     weir__heap_tie_at(heap, id)->after |= WEIR__AFTER_MAPPED;
-    weir__heap_index *index = index_of(heap);
-    const weir__heap_place *place = place_of(index, base);
-    const entries all = entries_of(word_of(place));
-    uint32_t *count = count_of(index, place);
+    const uintptr_t word = word_of(heap, base);
+    const entries all = entries_of(word);
+    uint32_t *count = &heap->counts[number_of(base)];
     if (WEIR_UNLIKELY(*count >= most_of(all.mask)) &&
-        !want_room(heap, segment_of(word_of(place)), *count))
+        !want_room(heap, segment_of(word), *count))
         return;
     entry_set(&all, entry_of(&all, 0, base), id, base);
     ++*count;
@@ -472,22 +404,21 @@ void weir__heap_map_remove(weir__heap *heap, uint32_t id,
                            const weir__heap_block *block)
 {
     const uintptr_t base = weir__heap_base(block);
-    weir__heap_index *index = index_of(heap);
-    const weir__heap_place *place = place_of(index, base);
-    const entries all = entries_of(word_of(place));
+    const uintptr_t word = word_of(heap, base);
+    const entries all = entries_of(word);
     const uint32_t at = entry_of(&all, id, base);
     if (WEIR_LIKELY(is_entry_of(&all, at, id))) {
         entry_remove(heap, &all, at);
-        --*count_of(index, place);
+        heap->counts[number_of(base)]--;
     } else {
-        note_missing(heap, segment_of(word_of(place)), UINT32_MAX);
+        note_missing(heap, segment_of(word), UINT32_MAX);
     }
 }
 
 void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with)
 {
     const uintptr_t base = base_of(heap, id);
-    const entries all = entries_of(word_of(place_of(index_of(heap), base)));
+    const entries all = entries_of(word_of(heap, base));
     const uint32_t at = entry_of(&all, id, base);
     if (WEIR_LIKELY(is_entry_of(&all, at, id)))
         entry_set(&all, at, with, base);
@@ -517,8 +448,21 @@ uint32_t weir__heap_map_first(const weir__heap *heap, const weir__chunk *chunk)
 
 /* ---- the end, and what it all costs ---- */
 
+bool weir__heap_map_init(weir__heap *heap)
+{
+    size_t numbers = NUMBERS;
+    uintptr_t *words = weir__host_reserve(NUMBER_BYTES, &numbers, NUMBERS);
+    if (words == NULL)
+        return false;
+    heap->view.segments = (_Atomic uintptr_t *)words;
+    heap->view.numbers = numbers;
+    heap->counts = (uint32_t *)(words + numbers);
+    return true;
+}
+
 void weir__heap_map_close(weir__heap *heap)
 {
+    weir__host_release(heap->view.segments, heap->view.numbers * NUMBER_BYTES);
     while (heap->segments != NULL) {
         weir__heap_segments *segments = heap->segments;
         heap->segments = segments->next;
@@ -528,7 +472,7 @@ void weir__heap_map_close(weir__heap *heap)
 
 size_t weir__heap_map_bytes(const weir__heap *heap)
 {
-    size_t bytes = 0;
+    size_t bytes = (heap->segment_count - heap->segment_spare_count) * NUMBER_BYTES;
     for (const weir__heap_segments *made = heap->segments; made; made = made->next)
         bytes += made->bytes;
     return bytes;
@@ -536,11 +480,12 @@ size_t weir__heap_map_bytes(const weir__heap *heap)
 
 /* ---- verify ---- */
 
-static void place_verify(const weir__heap *heap, const weir__heap_place *place)
+static void segment_verify(const weir__heap *heap, const weir__heap_segment *segment)
 {
-    const entries all = entries_of(word_of(place));
-    const weir__heap_segment *segment = segment_of(word_of(place));
+    const entries all = entries_of(word_for(segment));
     uint32_t count = 0;
+    WEIR_CHECK(word_at(heap, segment->number) == word_for(segment),
+               "a segment is found by its number");
     for (uint32_t at = 0; at <= all.mask; at++) {
         uint32_t id = weir__heap_entry_id(entry_load(&all, at));
         if (id == 0)
@@ -550,31 +495,27 @@ static void place_verify(const weir__heap *heap, const weir__heap_place *place)
                    "what a segment has begins in it, and is found");
         count++;
     }
-    WEIR_CHECK(count == *count_of(index_of(heap), place),
+    WEIR_CHECK(count == heap->counts[segment->number],
                "what a segment has is counted");
     WEIR_CHECK((count <= most_of(all.mask) && segment->missing == 0) ||
                    segment->wants_room,
                "a segment that is nearly full, or was too full, wants room");
-    WEIR_CHECK(segment->chunks > 0, "a segment is there while a chunk needs it");
 }
 
 void weir__heap_map_verify(const weir__heap *heap, size_t count)
 {
-    weir__heap_index *index = index_of(heap);
     size_t found = 0, missing = 0, segments = 0, spares = 0, wishes = 0;
-    for (uint32_t slot = 0; index != NULL && slot <= index->mask; slot++) {
-        const weir__heap_place *place = &index->places[slot];
-        if (is_empty(place))
-            continue;
-        const weir__heap_segment *segment = segment_of(word_of(place));
-        WEIR_CHECK(number_at(place) == segment->number &&
-                       place_in(index, segment->number) == place,
-                   "a segment is found by its number");
-        place_verify(heap, place);
-        found += *count_of(index, place);
-        missing += segment->missing;
-        segments++;
-        wishes += segment->wants_room;
+    for (const weir__heap_segments *made = heap->segments; made; made = made->next) {
+        for (size_t i = 0; i < made->count; i++) {
+            const weir__heap_segment *segment = segment_in(made, i);
+            if (segment->chunks == 0) /* it is spare */
+                continue;
+            segment_verify(heap, segment);
+            found += heap->counts[segment->number];
+            missing += segment->missing;
+            segments++;
+            wishes += segment->wants_room;
+        }
     }
     for (const weir__heap_segment *it = heap->segments_full; it; it = it->next) {
         WEIR_CHECK(it->wants_room, "who is in the list wants room");

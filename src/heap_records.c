@@ -39,34 +39,6 @@ _Static_assert(RECORDS_LEAST % GROUP == 0 && FREES_LEAST % FREE_GROUP == 0 &&
                "and whole groups are made");
 _Static_assert(WEIR__HEAP_HOMES <= UINT8_MAX, "a home is a byte");
 
-/* ---- arrays of the view ---- */
-
-struct weir__heap_array {
-    weir__heap_array *next;
-    size_t bytes;
-};
-
-void *weir__heap_array_make(weir__heap *heap, size_t bytes)
-{
-    weir__heap_array *array = weir__host_alloc(sizeof *array + bytes);
-    if (array == NULL)
-        return NULL;
-    array->next = heap->arrays;
-    array->bytes = bytes;
-    heap->arrays = array;
-    memset(array + 1, 0, bytes);
-    return array + 1;
-}
-
-static void arrays_close(weir__heap *heap)
-{
-    while (heap->arrays != NULL) {
-        weir__heap_array *array = heap->arrays;
-        heap->arrays = array->next;
-        weir__host_free(array);
-    }
-}
-
 /* ---- records ---- */
 
 static size_t smaller(size_t a, size_t b)
@@ -289,8 +261,11 @@ bool weir__heap_init(weir__heap *heap)
     memset(heap, 0, sizeof *heap);
     if (!room_reserve(heap))
         return false;
-    if (weir__heap_owners_init(heap))
-        return true;
+    if (weir__heap_map_init(heap)) {
+        if (weir__heap_owners_init(heap))
+            return true;
+        weir__heap_map_close(heap);
+    }
     room_release(heap);
     return false;
 }
@@ -301,7 +276,6 @@ void weir__heap_close(weir__heap *heap)
     weir__heap_rows_close(heap);
     weir__heap_owners_close(heap);
     room_release(heap);
-    arrays_close(heap);
     memset(heap, 0, sizeof *heap);
 }
 
@@ -309,8 +283,6 @@ size_t weir__heap_host_bytes(const weir__heap *heap)
 {
     size_t bytes = weir__heap_owner_bytes(heap) + weir__heap_map_bytes(heap) +
                    weir__heap_rows_bytes(heap);
-    for (const weir__heap_array *array = heap->arrays; array; array = array->next)
-        bytes += sizeof *array + array->bytes;
     bytes += heap->made * (sizeof(weir__heap_block) + sizeof(weir__heap_tie)) +
              (heap->made >> WEIR__HOME_BITS);
     bytes += heap->free_made * sizeof(weir__heap_free);

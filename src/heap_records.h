@@ -8,7 +8,7 @@
  * heap is closed: whoever follows a stale id finds a record, if perhaps another's.
  *
  *     address -> segment of 8 MiB -> entry of 4 bytes -> record
- *                hashed              hashed: some bits
+ *                                    hashed: some bits
  *                                    of the hash, and the id
  *
  * A segment has four entries for three blocks, or up to twice that, so what is large
@@ -131,27 +131,14 @@ typedef struct weir__heap_segment {
 _Static_assert(offsetof(weir__heap_segment, entries) == WEIR__SEGMENT_LINE,
                "entries begin with a line of their own");
 
-/* Where a segment is: begins with a line, and so has room for 32 - bits. 0: nowhere. */
-typedef struct weir__heap_place {
-    _Atomic uint64_t number;
-    _Atomic uintptr_t segment;
-} weir__heap_place;
-
-/* Open addressing, by a multiplied hash of the number; some places are nobody's. Behind
- * the places are the heap's own notes, on lines that nobody reads without its lock. */
-typedef struct weir__heap_index {
-    uint32_t shift;          /* 64 - log2 of how many there are */
-    uint32_t mask;
-    weir__heap_place places[];
-} weir__heap_index;
-
-#define WEIR__SEGMENT_HASH UINT64_C(0x9e3779b97f4a7c15)
-
-/* What of a heap is read without its lock. The index grows by being replaced; old ones
- * stay readable until the heap is closed, and so does all that they name. */
+/* What of a heap is read without its lock: arrays that stay where they are until it is
+ * closed, as does all that they name. */
 typedef struct weir__heap_view {
-    weir__heap_block *records;       /* by id */
-    weir__heap_index *_Atomic index; /* null: nothing was ever in the heap */
+    weir__heap_block *records;   /* by id */
+    /* By number. 0: nowhere; else where the segment is. That begins with a line, and so
+     * has room for 32 - bits. */
+    _Atomic uintptr_t *segments;
+    size_t numbers;              /* so many there are */
 } weir__heap_view;
 
 static inline weir__heap_block *weir__heap_at(const weir__heap_view *view, uint32_t id)
@@ -295,21 +282,13 @@ typedef struct weir__heap_probe {
 static inline weir__heap_probe weir__heap_probe_begin(const weir__heap_view *view,
                                                       uint64_t address)
 {
-    const weir__heap_index *index =
-        atomic_load_explicit(&view->index, memory_order_acquire);
-    if (index == NULL)
+    const uint64_t number = address >> WEIR__SEGMENT_BITS;
+    if (WEIR_UNLIKELY(number >= view->numbers))
         return (weir__heap_probe){ 0 };
-    uint64_t number = address >> WEIR__SEGMENT_BITS;
-    uint32_t slot = (uint32_t)((number * WEIR__SEGMENT_HASH) >> index->shift);
-    uintptr_t segment;
-    for (;; slot = (slot + 1) & index->mask) {
-        const weir__heap_place *place = &index->places[slot];
-        segment = atomic_load_explicit(&place->segment, memory_order_acquire);
-        if (segment == 0)
-            return (weir__heap_probe){ 0 };
-        if (atomic_load_explicit(&place->number, memory_order_relaxed) == number)
-            break;
-    }
+    const uintptr_t segment =
+        atomic_load_explicit(&view->segments[number], memory_order_acquire);
+    if (segment == 0)
+        return (weir__heap_probe){ 0 };
     const uint32_t shift = segment % WEIR__SEGMENT_LINE;
     const uint32_t hash = weir__heap_hash_of(address);
     const uintptr_t entries = segment - shift + WEIR__SEGMENT_LINE;

@@ -16,7 +16,7 @@
 static void *reserve(size_t item_bytes, size_t *count, size_t least)
 {
     for (; *count >= least && *count > 0; *count /= 2) {
-        void *ptr = mmap(NULL, *count * item_bytes, PROT_NONE,
+        void *ptr = mmap(NULL, *count * item_bytes, PROT_READ,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (ptr != MAP_FAILED)
             return ptr;

@@ -80,15 +80,18 @@ WEIR_COLD _Noreturn void weir__check_failed(const char *condition, const char *w
 #define WEIR_ASSERT(condition, words) ((void)sizeof(condition))
 #endif
 
+/* What a hash multiplies by: 2^64 over the golden ratio. */
+#define WEIR__GOLDEN_RATIO UINT64_C(0x9e3779b97f4a7c15)
+
 /* ---- host memory ---- */
 
 /* The library's own host memory, not cleared. */
 void *weir__host_alloc(size_t bytes);
 void  weir__host_free(void *ptr);
 
-/* Addresses, which are no memory yet, for *count items; or, where a process may have no
- * more, for half of that, and so on: *count says for how many. Null: there are not so
- * many as for `least`. */
+/* Addresses, which read as 0 and are no memory yet, for *count items; or, where a
+ * process may have no more, for half of that, and so on: *count says for how many.
+ * Null: there are none for `least` or more. */
 void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least);
 void  weir__host_release(void *ptr, size_t bytes);
 /* Makes memory, cleared, of reserved addresses from `ptr` on: of `bytes` bytes, where

@@ -128,17 +128,21 @@ void *recorded_alloc(size_t bytes)
     return all.arena + begin;
 }
 
+/* Memory at once, but little. */
 void *recorded_reserve(size_t item_bytes, size_t *count, size_t least)
 {
+    (void)least;
     while (*count * item_bytes > RESERVED_MOST)
         *count /= 2;
-    must(*count >= least);
-    return recorded_alloc(*count * item_bytes);
+    void *ptr = recorded_alloc(*count * item_bytes);
+    memset(ptr, 0, *count * item_bytes);
+    return ptr;
 }
 
 bool recorded_commit(void *ptr, size_t had, size_t bytes)
 {
-    memset((unsigned char *)ptr + had, 0, bytes - had);
+    (void)had;
+    (void)place_of((unsigned char *)ptr + bytes - 1);
     return true;
 }
 
@@ -245,16 +249,6 @@ static uint32_t choose_event(const void *word, uint32_t least)
     return count > 1 ? from[explore_choose(&reading.ways, count)] : from[0];
 }
 
-/* What a reader finds behind a pointer without a load that is recorded. */
-static void read_plainly(uint64_t pointer)
-{
-    const unsigned char *bytes = (const unsigned char *)(uintptr_t)pointer;
-    for (size_t at = 0; at < reading.is->plain_bytes; at += WORD) {
-        uint32_t number = all.newest[place_of(bytes + at) / WORD];
-        must(number != 0 && is_known(number)); /* set up, and nobody is at it */
-    }
-}
-
 static uint64_t load_as_reader(const void *word, size_t bytes, memory_order order)
 {
     must(reading.ways.length < EXPLORE_DEPTH);
@@ -266,10 +260,7 @@ static uint64_t load_as_reader(const void *word, size_t bytes, memory_order orde
     if ((order == memory_order_acquire || order == memory_order_seq_cst) &&
         reading.knows < got->tells)
         reading.knows = got->tells;
-    uint64_t value = bytes == WORD ? (uint32_t)got->value : got->value;
-    if (word == reading.is->plain && value != 0)
-        read_plainly(value);
-    return value;
+    return bytes == WORD ? (uint32_t)got->value : got->value;
 }
 
 uint64_t recorded_load(const void *word, size_t bytes, memory_order order)

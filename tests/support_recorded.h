@@ -61,9 +61,6 @@ typedef struct recorded_reader {
     uint32_t knows;      /* the moment that it begins with */
     uint32_t until;      /* it is done before anything is stored behind this one */
     const void *own;     /* a word that it knows up to `until`; or null */
-    /* Whoever loads a pointer from here reads so many bytes there plainly. */
-    const void *plain;
-    size_t plain_bytes;
     void (*read)(void *context);
     void *context;
 } recorded_reader;

@@ -248,14 +248,14 @@ typedef struct arena_entry {
 } arena_entry;
 
 static const arena_entry all[] = {
-    { &of_any_size, { "make", NULL, make, true, NULL }, 70, 0 },
-    { &of_any_size, { "open by name", NULL, open_by_name, true, NULL }, 70, 0 },
-    { &of_any_size, { "allocate", NULL, allocate, false, NULL }, 46, 1 },
+    { &of_any_size, { "make", NULL, make, true, NULL }, 74, 0 },
+    { &of_any_size, { "open by name", NULL, open_by_name, true, NULL }, 74, 0 },
+    { &of_any_size, { "allocate", NULL, allocate, false, NULL }, 49, 1 },
     { &of_any_size, { "allocate on unknown", NULL, allocate_on_unknown, false, NULL },
-      37, 8 },
+      39, 8 },
     { &of_any_size, { "hit", prepare_hit, hit, false, NULL }, 4, 0 },
     { &of_one, { "miss", prepare_miss, miss, false, NULL }, 4, 3 },
-    { &of_one, { "superblock", prepare_superblock, superblock, false, NULL }, 21, 4 },
+    { &of_one, { "superblock", prepare_superblock, superblock, false, NULL }, 22, 4 },
     { &of_one, { "large", prepare_superblock, large, false, NULL }, 5, 4 },
     { &of_one, { "any arena", prepare_any, superblock, false, NULL }, 34, 6 },
     { &of_one, { "retire", prepare_retire, retire, false, NULL }, 9, 15 },
@@ -267,7 +267,7 @@ static const arena_entry all[] = {
     { &of_any_size, { "free by address", prepare_free, free_by_address, false, NULL },
       0, 0 },
     { &of_any_size, { "behind points", prepare_after, free_after_three, false, NULL },
-      20, 6 },
+      21, 6 },
     { &of_any_size, { "trim all", prepare_end, trim_all, false, NULL }, 2, 9 },
     { &of_any_size, { "end", prepare_end, end, false, NULL }, 2, 9 },
     { &of_any_size, { "late end", prepare_late_end, end_late, false, NULL }, 3, 12 },

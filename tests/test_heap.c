@@ -432,6 +432,15 @@ static void heap_knows_the_highest_addresses(void **state)
              taken.block);
         must_equal(id, taken.id);
     }
+    /* There is nothing above these, and what has lower bits in common is another. */
+    const uintptr_t far[] = { (uintptr_t)1 << 48, base + ((uintptr_t)1 << 48),
+                              base + ((uintptr_t)1 << 63), 0 - GRAIN };
+    for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
+        uint32_t id = 0;
+        must(weir__heap_lookup_tagged(&heap.view, (const void *)far[i], tag, &id) ==
+             NULL);
+        must_equal(weir__heap_find(&heap, (const void *)far[i]), 0);
+    }
     weir__heap_verify(&heap);
     weir__heap_close(&heap);
 }
