@@ -259,14 +259,14 @@ bool weir__heap_promise(weir__heap *heap)
 bool weir__heap_init(weir__heap *heap)
 {
     memset(heap, 0, sizeof *heap);
-    if (!room_reserve(heap))
+    if (!weir__heap_map_init(heap))
         return false;
-    if (weir__heap_map_init(heap)) {
+    if (room_reserve(heap)) {
         if (weir__heap_owners_init(heap))
             return true;
-        weir__heap_map_close(heap);
+        room_release(heap);
     }
-    room_release(heap);
+    weir__heap_map_close(heap);
     return false;
 }
 

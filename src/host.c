@@ -7,14 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "internal.h"
 
 /* ---- addresses ---- */
 
+/* Of what a process may have in all others want the rest. */
+#define SHARE 16u
+
 static void *reserve(size_t item_bytes, size_t *count, size_t least)
 {
+    struct rlimit most;
+    if (getrlimit(RLIMIT_AS, &most) == 0 && most.rlim_cur != RLIM_INFINITY) {
+        while (*count / 2 >= least && *count > most.rlim_cur / SHARE / item_bytes)
+            *count /= 2;
+    }
     for (; *count >= least && *count > 0; *count /= 2) {
         void *ptr = mmap(NULL, *count * item_bytes, PROT_READ,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

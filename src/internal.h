@@ -90,8 +90,8 @@ void *weir__host_alloc(size_t bytes);
 void  weir__host_free(void *ptr);
 
 /* Addresses, which read as 0 and are no memory yet, for *count items; or, where a
- * process may have no more, for half of that, and so on: *count says for how many.
- * Null: there are none for `least` or more. */
+ * process may have few, for half of that, and so on: *count says for how many. Null:
+ * there are none for `least` or more. */
 void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least);
 void  weir__host_release(void *ptr, size_t bytes);
 /* Makes memory, cleared, of reserved addresses from `ptr` on: of `bytes` bytes, where

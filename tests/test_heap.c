@@ -1,5 +1,7 @@
 /* test_heap.c - the heap's promises: records, owners, and what all of it costs on the
  * host. Addresses are made up; nobody touches them. The map: test_heap_map.c. */
+#include <sys/resource.h>
+
 #include "internal.h"
 #include "support_heap.h"
 
@@ -335,6 +337,24 @@ static void addresses_are_had_for_fewer(void **state)
     weir__host_release(array, count * bytes);
 }
 
+/* Who has few shall have some left for all else. */
+static void addresses_are_not_all_taken(void **state)
+{
+    (void)state;
+    const size_t bytes = (size_t)1 << 30, most = (size_t)1 << 14;
+    struct rlimit before, now;
+    must(getrlimit(RLIMIT_AS, &before) == 0);
+    now = before;
+    now.rlim_cur = most * bytes < before.rlim_max ? most * bytes : before.rlim_max;
+    must(setrlimit(RLIMIT_AS, &now) == 0);
+    size_t count = most;
+    void *few = weir__host_reserve(bytes, &count, 1);
+    must(setrlimit(RLIMIT_AS, &before) == 0);
+    must(few == NULL || count <= most / 16);
+    if (few != NULL)
+        weir__host_release(few, count * bytes);
+}
+
 /* A live block costs about what its record does. */
 static void heap_is_small(void **state)
 {
@@ -457,6 +477,7 @@ int main(void)
         cmocka_unit_test(heap_says_when_it_knows_no_more_clocks),
         cmocka_unit_test(heap_takes_back_without_records),
         cmocka_unit_test(addresses_are_had_for_fewer),
+        cmocka_unit_test(addresses_are_not_all_taken),
         cmocka_unit_test(heap_is_small),
         cmocka_unit_test(heap_forgets_clocks),
         cmocka_unit_test(heap_refuses_what_it_cannot_map),
