@@ -54,7 +54,7 @@ extern const bench_kind kind_turnover;
 extern const bench_kind kind_random;   /* RMM's random_allocations */
 extern const bench_kind kind_script;   /* from a file, on one stream */
 /* Reads a record of 16 bytes per step: each when the last has been seen; or ahead. */
-extern const bench_kind kind_lookup, kind_lookup_ahead;
+extern const bench_kind kind_lookup, kind_lookup_table, kind_lookup_ahead;
 
 /* cases_threads.c */
 extern const bench_kind kind_shared_stream; /* lifo, all threads on one stream */

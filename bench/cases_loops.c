@@ -224,6 +224,7 @@ typedef struct looking {
     turnover work;
     size_t at;
     record *records;   /* one for each slot */
+    slot *slots;       /* where a program keeps what it was given; or null */
     uint64_t seen;
 } looking;
 
@@ -232,6 +233,7 @@ static void lookup_close(bench_run *self, void *opened)
     looking *it = opened;
 
     (void)self;
+    free(it->slots);
     free(it->records);
     turnover_clear(&it->work);
     free(it);
@@ -269,6 +271,36 @@ static bool lookup_run(bench_run *self, void *opened)
     return seen == 0;
 }
 
+static void *lookup_table_open(bench_run *self, unsigned thread)
+{
+    looking *it = lookup_open(self, thread);
+
+    if (it == NULL)
+        return NULL;
+    it->slots = zeroed(it->work.slot_count * sizeof *it->slots);
+    if (it->slots == NULL) {
+        lookup_close(self, it);
+        return NULL;
+    }
+    for (size_t i = 0; i < it->work.slot_count; i++)
+        it->slots[i].ptr = &it->records[i];
+    return it;
+}
+
+/* As the turnover finds what it gives back: the address first. */
+static bool lookup_table_run(bench_run *self, void *opened)
+{
+    looking *it = opened;
+    const turnover_step *step = &it->work.steps[it->at];
+    uint64_t seen = it->seen;
+
+    for (size_t i = 0; i < self->batch; i++, step++)
+        seen = ((const record *)it->slots[step->slot + seen].ptr)->zero;
+    it->seen = seen;
+    it->at = (it->at + self->batch) % it->work.step_count;
+    return seen == 0;
+}
+
 static bool lookup_ahead_run(bench_run *self, void *opened)
 {
     looking *it = opened;
@@ -284,5 +316,7 @@ static bool lookup_ahead_run(bench_run *self, void *opened)
 
 const bench_kind kind_lookup = { "lookup", batch_prepare, lookup_open, lookup_run,
                                  lookup_close };
+const bench_kind kind_lookup_table = { "lookup", batch_prepare, lookup_table_open,
+                                       lookup_table_run, lookup_close };
 const bench_kind kind_lookup_ahead = { "lookup", batch_prepare, lookup_open,
                                        lookup_ahead_run, lookup_close };

@@ -86,7 +86,8 @@ def items_of(quick, cores, scripts):
         items.append(case_item(name, ALL + unknown))
     for name in [] if quick else LOOKUPS.values():
         items.append(case_item(name, ["null"]))
-        items.append(case_item(name.replace("lookup", "lookup-ahead"), ["null"]))
+        items += [case_item(name.replace("lookup", kind), ["null"])
+                  for kind in ("lookup-table", "lookup-ahead")]
     threads = ["W6a"] if quick else ["W6a", "W6b", "threads/shared-stream"]
     for name in threads:
         items += [case_item(name, BY_THREADS, n) for n in thread_counts(cores, quick)]

@@ -53,16 +53,21 @@ def time_rows(figures):
 
 
 def lookup_rows(figures):
-    rows = [["workload", "weir", "lookup", "all at once", "times lookup"]]
+    rows = [["workload", "weir", "lookup", "by a table", "all at once",
+             "times lookup", "times by a table"]]
+
+    def ratio(a, b):
+        return "" if b is None else f"{a / b:.2f}"
+
     for key, lookup in bench_plan.LOOKUPS.items():
         weir = net_of(figures, key, "weir")
-        bare = figures.get(lookup, {}).get("null", {}).get("gross")
-        ahead = figures.get(lookup.replace("lookup", "lookup-ahead"), {})
+        bare, table, ahead = [
+            figures.get(lookup.replace("lookup", kind), {}).get("null", {}).get("gross")
+            for kind in ("lookup", "lookup-table", "lookup-ahead")]
         if weir is None or bare is None:
             continue
-        rows.append([key, words.number_of(weir), words.number_of(bare),
-                     words.number_of(ahead.get("null", {}).get("gross")),
-                     f"{weir / bare:.2f}"])
+        rows.append([key, *map(words.number_of, (weir, bare, table, ahead)),
+                     ratio(weir, bare), ratio(weir, table)])
     return rows
 
 
