@@ -12,13 +12,11 @@
 #define WEIR__OWNERS_SPARE   2u
 #define WEIR__SWEEP_LEAST    2u
 #define WEIR__RESERVE_LEAST  2u
-#define WEIR__ROOM_LEAST     2u
 #define WEIR__ROWS_MADE      2u
 #else
 #define WEIR__OWNERS_SPARE   16u
 #define WEIR__SWEEP_LEAST    16u
 #define WEIR__RESERVE_LEAST  16u
-#define WEIR__ROOM_LEAST     16u
 #define WEIR__ROWS_MADE      8u
 #endif
 #define WEIR__RESERVE_SHARE 32u
