@@ -214,7 +214,8 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
         weir__mutex_destroy(&self->miss);
         weir__mutex_destroy(&self->lock);
         weir__host_free(memory);
-        return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY,
+                          "no memory, or no addresses, for a pool");
     }
 
     status = weir__order_listen(self->order, &self->listener);

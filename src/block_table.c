@@ -16,7 +16,7 @@
 static size_t chain_index(size_t chain_count, const void *ptr)
 {
     /* Addresses differ in their upper bits least and in their lowest not at all. */
-    uint64_t mixed = (uint64_t)(uintptr_t)ptr * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t mixed = (uint64_t)(uintptr_t)ptr * WEIR__GOLDEN_RATIO;
     return (size_t)(mixed >> 32) & (chain_count - 1);
 }
 

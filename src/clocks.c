@@ -269,7 +269,7 @@ static weir__clock **bucket_by_id(weir__order *order, uint64_t id)
 static weir__clock **bucket_by_key(weir__order *order, weir__clock_kind kind,
                                    uint64_t key)
 {
-    uint64_t hash = (key ^ ((uint64_t)kind << 60)) * 0x9e3779b97f4a7c15u;
+    uint64_t hash = (key ^ ((uint64_t)kind << 60)) * WEIR__GOLDEN_RATIO;
     return &order->by_key[hash >> 54];
 }
 

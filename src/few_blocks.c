@@ -8,7 +8,7 @@
 /* The counter that `ptr` counts in while it has a record. */
 static atomic_uint_least32_t *place_of(weir__few_blocks *self, const void *ptr)
 {
-    uint64_t mixed = (uint64_t)(uintptr_t)ptr * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t mixed = (uint64_t)(uintptr_t)ptr * WEIR__GOLDEN_RATIO;
     return &self->counts[(mixed >> 40) % WEIR__FEW_PLACES];
 }
 

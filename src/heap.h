@@ -13,7 +13,7 @@
  *   - Every clock that free memory waits for has an owner, with counts and with bins of
  *     its own. Up to 1 MiB each size has a bin, above that sizes that are near each
  *     other share one. So the best fit of a clock is in the request's own bin, or in
- *     the next that has any.
+ *     the next that has any (but see weir__heap_best).
  *   - What was handed out is in the map by address, but for what found no room there;
  *     what has never been, but as a chunk's first block, is not. A block's neighbours
  *     stand in its tie; behind the last of a chunk is the chunk's END.
@@ -283,7 +283,7 @@ uint32_t weir__heap_after(const weir__heap *heap, uint32_t block);
 /* The best fit among the free blocks of an owner: the smallest with room for `bytes`
  * (a multiple of the grain) at a multiple of `alignment`; of equal ones the lowest. But
  * of each bin only the few count that became free last, as long as one of these has
- * room. 0: there is none. */
+ * room; where none has in any bin, all are gone through. 0: there is none. */
 uint32_t weir__heap_best(const weir__heap *heap, const weir__heap_owner *owner,
                          size_t bytes, size_t alignment);
 

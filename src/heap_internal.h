@@ -100,7 +100,7 @@ static inline uintptr_t weir__heap_end_of(const weir__heap_block *block)
 /* A number that is spread evenly, whatever the addresses or clocks are. */
 static inline uint64_t weir__heap_hash(uint64_t x)
 {
-    x *= UINT64_C(0x9e3779b97f4a7c15);
+    x *= WEIR__GOLDEN_RATIO;
     x = (x ^ (x >> 32)) * UINT64_C(0xd6e8feb86659fd93);
     return x ^ (x >> 32);
 }
@@ -269,7 +269,7 @@ void weir__heap_map_replace(weir__heap *heap, uint32_t id, uint32_t with);
 uint32_t weir__heap_map_find(const weir__heap *heap, uintptr_t base);
 /* The first block of a chunk. */
 uint32_t weir__heap_map_first(const weir__heap *heap, const weir__chunk *chunk);
-/* Puts segments for addresses from `base` to `end` into the index, or counts one more
+/* Puts segments for addresses from `base` to `end` into the map, or counts one more
  * chunk in those that are there. Reserved before. */
 void weir__heap_map_add(weir__heap *heap, uintptr_t base, uintptr_t end);
 void weir__heap_map_drop(weir__heap *heap, uintptr_t base, uintptr_t end);

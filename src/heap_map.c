@@ -202,7 +202,8 @@ static bool segments_make(weir__heap *heap, size_t count, uint32_t bits)
     return true;
 }
 
-/* One with so many entries, all free, or null. Who has an old view may look there. */
+/* One with so many entries, all free, or null. Who has read an old word may look
+ * there. */
 static weir__heap_segment *segment_take(weir__heap *heap, uint32_t bits)
 {
     if (heap->segment_spares[bits] == NULL && !segments_make(heap, 1, bits))
@@ -451,7 +452,7 @@ uint32_t weir__heap_map_first(const weir__heap *heap, const weir__chunk *chunk)
 bool weir__heap_map_init(weir__heap *heap)
 {
     size_t numbers = NUMBERS;
-    uintptr_t *words = weir__host_reserve(NUMBER_BYTES, &numbers, NUMBERS);
+    uintptr_t *words = weir__host_reserve(NUMBER_BYTES, &numbers, NUMBERS, true);
     if (words == NULL)
         return false;
     heap->view.segments = (_Atomic uintptr_t *)words;

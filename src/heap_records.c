@@ -28,7 +28,7 @@
 
 #define LINE          64u
 #define GROUP         (1u << WEIR__HOME_BITS)
-#define FREE_GROUP        8u /* four lines, or with one at either end five */
+#define FREE_GROUP    8u /* four lines */
 
 _Static_assert(sizeof(weir__heap_block) == 16 && sizeof(weir__heap_tie) == 8,
                "a block costs 24 bytes");
@@ -59,7 +59,8 @@ static size_t larger(size_t a, size_t b)
 static bool room_reserve(weir__heap *heap)
 {
     size_t groups = ((size_t)1 << WEIR__ID_BITS) / GROUP;
-    heap->view.records = weir__host_reserve(GROUP_BYTES, &groups, ROOM_LEAST / GROUP);
+    heap->view.records =
+        weir__host_reserve(GROUP_BYTES, &groups, ROOM_LEAST / GROUP, false);
     if (heap->view.records == NULL)
         return false;
     heap->room = (uint32_t)(groups * GROUP);

@@ -110,8 +110,8 @@ typedef struct weir__heap_taken {
 #else
 #define WEIR__SEGMENT_BITS 23u
 #define WEIR__ENTRY_BITS   4u
-#define WEIR__ID_BITS      27u
-#define WEIR__PRINT_BITS   5u
+#define WEIR__ID_BITS      25u
+#define WEIR__PRINT_BITS   7u
 #define WEIR__HASH_SHIFT   0u
 #endif
 #define WEIR__SEGMENT_LINE 64u
@@ -270,7 +270,7 @@ static inline uint32_t weir__heap_hash_of(uint64_t address)
 
 static inline uint32_t weir__heap_print_of(uint32_t hash)
 {
-    return hash >> 11 & ((1u << WEIR__PRINT_BITS) - 1);
+    return hash >> 9 & ((1u << WEIR__PRINT_BITS) - 1);
 }
 
 /* A look through the entries that an address may have: from `at` on, so many. */

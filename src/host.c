@@ -14,10 +14,25 @@
 
 /* ---- addresses ---- */
 
-/* Of what a process may have in all others want the rest. */
-#define SHARE 16u
+/* Of what a process may have in all, others want the rest. */
+#define SHARE 128u
 
-static void *reserve(size_t item_bytes, size_t *count, size_t least)
+/* Made readable afterwards: where all that is mapped is locked (MCL_FUTURE), what can
+ * be read at once would be put there page by page. */
+static void *map(size_t bytes, bool reads)
+{
+    void *ptr = mmap(NULL, bytes, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (ptr == MAP_FAILED)
+        return NULL;
+    if (reads && mprotect(ptr, bytes, PROT_READ) != 0) {
+        (void)munmap(ptr, bytes);
+        return NULL;
+    }
+    return ptr;
+}
+
+static void *reserve(size_t item_bytes, size_t *count, size_t least, bool reads)
 {
     struct rlimit most;
     if (getrlimit(RLIMIT_AS, &most) == 0 && most.rlim_cur != RLIM_INFINITY) {
@@ -25,9 +40,8 @@ static void *reserve(size_t item_bytes, size_t *count, size_t least)
             *count /= 2;
     }
     for (; *count >= least && *count > 0; *count /= 2) {
-        void *ptr = mmap(NULL, *count * item_bytes, PROT_READ,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (ptr != MAP_FAILED)
+        void *ptr = map(*count * item_bytes, reads);
+        if (ptr != NULL)
             return ptr;
     }
     return NULL;
@@ -105,18 +119,17 @@ void weir__host_free(void *ptr)
     free(ptr);
 }
 
-void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least)
+void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least, bool reads)
 {
-    void *ptr = must_fail() ? NULL : reserve(item_bytes, count, least);
+    void *ptr = must_fail() ? NULL : reserve(item_bytes, count, least, reads);
     if (ptr != NULL)
-        atomic_fetch_add(&live, 1);
+        atomic_fetch_add(&live, *count * item_bytes);
     return ptr;
 }
 
 void weir__host_release(void *ptr, size_t bytes)
 {
-    if (ptr != NULL)
-        atomic_fetch_sub(&live, 1);
+    atomic_fetch_sub(&live, bytes);
     (void)munmap(ptr, bytes);
 }
 
@@ -135,9 +148,9 @@ void weir__host_free(void *ptr)
     free(ptr);
 }
 
-void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least)
+void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least, bool reads)
 {
-    return reserve(item_bytes, count, least);
+    return reserve(item_bytes, count, least, reads);
 }
 
 void weir__host_release(void *ptr, size_t bytes)

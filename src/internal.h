@@ -89,10 +89,10 @@ WEIR_COLD _Noreturn void weir__check_failed(const char *condition, const char *w
 void *weir__host_alloc(size_t bytes);
 void  weir__host_free(void *ptr);
 
-/* Addresses, which read as 0 and are no memory yet, for *count items; or, where a
- * process may have few, for half of that, and so on: *count says for how many. Null:
- * there are none for `least` or more. */
-void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least);
+/* Addresses, which are no memory yet but may be read as 0 if `reads`, for *count items;
+ * or, where a process may have few, for half of that, and so on: *count says for how
+ * many. Null: there are none for `least` or more. */
+void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least, bool reads);
 void  weir__host_release(void *ptr, size_t bytes);
 /* Makes memory, cleared, of reserved addresses from `ptr` on: of `bytes` bytes, where
  * the first `had` are so already. False: there is none, and what was is as it was. */
@@ -103,7 +103,8 @@ bool  weir__host_commit(void *ptr, size_t had, size_t bytes);
  * none. To reserve is one, and to commit. Counting starts anew. */
 void   weir__host_fail_at(uint64_t nth, bool lasting);
 uint64_t weir__host_calls(void); /* since the last weir__host_fail_at */
-size_t weir__host_live(void);    /* allocations and reservations that are not freed */
+size_t weir__host_live(void);    /* allocations that are not freed, and bytes that are
+                                    reserved */
 /* Between a begin and its end the calling thread's are another's: none is counted for
  * weir__host_fail_at, or fails. Nests. */
 void   weir__host_spare(bool begin);

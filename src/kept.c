@@ -78,7 +78,7 @@ void weir__kept_mark_behind(weir__kept_block *block, weir__order *order,
 
 static size_t bucket_of(uint64_t clock)
 {
-    return (size_t)((clock * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % WEIR__KEPT_BUCKETS;
+    return (size_t)((clock * WEIR__GOLDEN_RATIO) >> 32) % WEIR__KEPT_BUCKETS;
 }
 
 static size_t room_of(const weir__kept_block *block)

@@ -129,9 +129,10 @@ void *recorded_alloc(size_t bytes)
 }
 
 /* Memory at once, but little. */
-void *recorded_reserve(size_t item_bytes, size_t *count, size_t least)
+void *recorded_reserve(size_t item_bytes, size_t *count, size_t least, bool reads)
 {
     (void)least;
+    (void)reads;
     while (*count * item_bytes > RESERVED_MOST)
         *count /= 2;
     void *ptr = recorded_alloc(*count * item_bytes);

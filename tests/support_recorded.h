@@ -27,7 +27,7 @@ void     recorded_store(void *word, size_t bytes, uint64_t value, memory_order o
 uint64_t recorded_load(const void *word, size_t bytes, memory_order order);
 void    *recorded_alloc(size_t bytes);
 void     recorded_free(void *ptr);
-void    *recorded_reserve(size_t item_bytes, size_t *count, size_t least);
+void    *recorded_reserve(size_t item_bytes, size_t *count, size_t least, bool reads);
 bool     recorded_commit(void *ptr, size_t had, size_t bytes);
 void     recorded_release(void *ptr, size_t bytes);
 

@@ -115,7 +115,7 @@ static void *use(void *argument)
     return NULL;
 }
 
-/* The second chunk comes and goes, 2 MiB further each time: the index changes. */
+/* The second chunk comes and goes, 2 MiB further each time: segments come and go. */
 static void *move_chunks(void *argument)
 {
     scene *it = argument;

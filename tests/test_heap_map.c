@@ -190,6 +190,39 @@ static void heap_splits_a_chunk_within_a_segment(void **state)
     weir__heap_close(&heap);
 }
 
+/* What says where segments are lies in several pages: a chunk may begin in one and end
+ * in another, of words and of counts. */
+static void heap_has_chunks_over_several_pages(void **state)
+{
+    (void)state;
+    const size_t words = (size_t)1 << 16; /* in the largest of pages, and more */
+    const size_t segment = (size_t)1 << WEIR__SEGMENT_BITS;
+    const uintptr_t line = BASE + words * segment;
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    open_heap_at(&heap, &chunk, line - 2 * segment, 4 * segment);
+    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
+    uint32_t ids[4];
+    for (size_t i = 0; i < 4; i++) {
+        must(weir__heap_promise(&heap));
+        ids[i] = take_best(&heap, done, segment, GRAIN);
+        weir__heap_forget_promise(&heap);
+        must_equal(base_of(&heap, ids[i]), line + i * segment - 2 * segment);
+        must_equal(weir__heap_map_find(&heap, base_of(&heap, ids[i])), ids[i]);
+    }
+    weir__heap_verify(&heap);
+    for (size_t i = 0; i < 4; i++) {
+        come_back(&heap, ids[i]);
+        weir__heap_release(&heap, ids[i], WEIR__MARK_DONE);
+    }
+    weir__heap_hold(&heap, ids[0]);
+    weir__heap_remove_chunk(&heap, &chunk);
+    for (size_t i = 0; i < 4; i++)
+        must_equal(weir__heap_map_find(&heap, line + i * segment - 2 * segment), 0);
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
 /* Ids have an end, and who asks for one more record is refused before anything has
  * changed. */
 static void heap_says_when_it_has_no_more_ids(void **state)
@@ -225,6 +258,7 @@ int main(void)
         cmocka_unit_test(heap_makes_a_segment_larger_once),
         cmocka_unit_test(heap_maps_what_it_hands_out),
         cmocka_unit_test(heap_splits_a_chunk_within_a_segment),
+        cmocka_unit_test(heap_has_chunks_over_several_pages),
         cmocka_unit_test(heap_says_when_it_has_no_more_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

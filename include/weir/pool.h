@@ -65,8 +65,10 @@
  * far, if no stream has wanted more than its own for a while. On an `eager` device
  * nothing is kept.
  *
- * A pool has at most 2^27 blocks, some 134 million, what is free included. Who asks for
- * more is answered OUT_OF_HOST_MEMORY, and nothing has changed. */
+ * A pool has at most 2^25 blocks, some 33 million, what is free included; or fewer if
+ * the process may have few addresses (RLIMIT_AS) when it is made, for which it reserves
+ * 2.1 GiB of them. Who asks for more is answered OUT_OF_HOST_MEMORY, and nothing has
+ * changed. */
 #ifndef WEIR_POOL_H
 #define WEIR_POOL_H
 
