@@ -49,6 +49,8 @@ static struct {
     uint32_t now;                      /* the last */
     uint32_t newest[ARENA_WORDS];      /* of each word */
     uint32_t user, user_knows;
+    unsigned char *unset;              /* what was reserved last that cannot be read */
+    size_t unset_bytes;
 } all;
 
 static struct {
@@ -128,22 +130,28 @@ void *recorded_alloc(size_t bytes)
     return all.arena + begin;
 }
 
-/* Memory at once, but little. */
+/* Little. What cannot be read yet is not set up. */
 void *recorded_reserve(size_t item_bytes, size_t *count, size_t least, bool reads)
 {
     (void)least;
-    (void)reads;
     while (*count * item_bytes > RESERVED_MOST)
         *count /= 2;
-    void *ptr = recorded_alloc(*count * item_bytes);
-    memset(ptr, 0, *count * item_bytes);
+    unsigned char *ptr = recorded_alloc(*count * item_bytes);
+    if (reads) {
+        memset(ptr, 0, *count * item_bytes);
+    } else {
+        all.unset = ptr;
+        all.unset_bytes = *count * item_bytes;
+    }
     return ptr;
 }
 
 bool recorded_commit(void *ptr, size_t had, size_t bytes)
 {
-    (void)had;
-    (void)place_of((unsigned char *)ptr + bytes - 1);
+    unsigned char *from = ptr;
+    (void)place_of(from + bytes - 1);
+    if (from >= all.unset && from < all.unset + all.unset_bytes)
+        memset(from + had, 0, bytes - had);
     return true;
 }
 
