@@ -16,7 +16,7 @@
 #include "support_recorded.h"
 
 #define GRAIN     WEIR__HEAP_GRAIN
-#define BASE      ((uintptr_t)1 << 30)
+#define BASE      ((uintptr_t)1 << 26)
 #define CHUNKS    5u
 #define LIVES_MAX 64u
 #define STEPS_MAX 64u

@@ -16,7 +16,7 @@
 #define MOST_AT_ONCE 256u /* that one load may give */
 #define SEEN         128u /* words that one reader loads */
 #define NEVER        UINT32_MAX
-#define RESERVED_MOST ((size_t)1 << 14)
+#define RESERVED_MOST ((size_t)1 << 13)
 #define GARBAGE      0xa5
 
 /* Something that was stored; it has a place in the order of all. */

@@ -343,8 +343,9 @@ static void addresses_are_had_for_fewer(void **state)
     must(!weir__host_commit(array + count * bytes - page, 0, page));
 }
 
-/* The calling process may have so many more addresses than it has. */
-static void limit_addresses(size_t more, struct rlimit *before)
+/* The calling process may have so many more addresses than it has. Returns how many
+ * that is. */
+static size_t limit_addresses(size_t more, struct rlimit *before)
 {
     size_t pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
@@ -354,6 +355,7 @@ static void limit_addresses(size_t more, struct rlimit *before)
     struct rlimit now = *before;
     now.rlim_cur = pages * (size_t)sysconf(_SC_PAGESIZE) + more;
     must(setrlimit(RLIMIT_AS, &now) == 0);
+    return now.rlim_cur;
 }
 
 /* Who has few shall have some left for all else. */
@@ -362,11 +364,11 @@ static void addresses_are_not_all_taken(void **state)
     (void)state;
     const size_t bytes = (size_t)1 << 20, most = (size_t)1 << 12;
     struct rlimit before;
-    limit_addresses(most * bytes, &before);
+    const size_t limit = limit_addresses(most * bytes, &before);
     size_t count = most;
     void *few = weir__host_reserve(bytes, &count, 1, false);
     must(setrlimit(RLIMIT_AS, &before) == 0);
-    must(few != NULL && count <= most / 64);
+    must(few != NULL && count <= limit / bytes / 64);
     weir__host_release(few, count * bytes);
 }
 
@@ -376,7 +378,7 @@ static size_t fill_heap_within(size_t addresses)
     weir__heap heap;
     struct rlimit before;
     size_t taken = 0, live = weir__host_live();
-    limit_addresses(addresses, &before);
+    (void)limit_addresses(addresses, &before);
     bool is_open = weir__heap_init(&heap);
     must(setrlimit(RLIMIT_AS, &before) == 0);
     if (is_open) {
