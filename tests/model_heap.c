@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "heap_bins.h"
+#include "heap_internal.h"
 #include "internal.h"
 #include "support.h"
 #include "support_naive_heap.h"
@@ -270,39 +270,6 @@ static uint32_t take_at_once(model *m, weir__heap_owner *owner, size_t bytes,
     return taken.id;
 }
 
-static uint32_t bin_number(size_t bytes)
-{
-    weir__heap_bin bin = weir__heap_bin_of((uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS));
-    return bin.row * 64 + bin.bit;
-}
-
-/* Whether a clock has more free blocks in the bin of `bytes` than are looked at. */
-static bool is_long(const model *m, uint64_t clock, size_t bytes)
-{
-    size_t count = 0;
-    for (size_t c = 0; c < m->chunk_count; c++) {
-        for (size_t i = 0; i < m->chunks[c]->count; i++) {
-            const model_block *b = &m->chunks[c]->blocks[i];
-            count += b->state == WEIR__HEAP_FREE && b->mark.clock == clock &&
-                     bin_number(b->bytes) == bin_number(bytes);
-        }
-    }
-    return count > WEIR__BIN_LOOKS;
-}
-
-/* The heap need not find the best of all: in a bin with more blocks than it looks at it
- * finds another with room, or what is in the next. */
-static bool is_as_good(model *m, uint32_t got, const model_block *want, size_t bytes,
-                       size_t alignment)
-{
-    const model_block *b =
-        model_at(m, weir__heap_base(weir__heap_block_of(&m->heap, got)));
-    const size_t gap = -b->base & (alignment - 1);
-    return b->state == WEIR__HEAP_FREE && b->mark.clock == want->mark.clock &&
-           b->bytes >= want->bytes && b->bytes - bytes >= gap &&
-           is_long(m, want->mark.clock, want->bytes);
-}
-
 static void do_allocate(model *m)
 {
     uint64_t clock = model_below(m, m->clocks);
@@ -319,8 +286,8 @@ static void do_allocate(model *m)
         weir__heap_forget_promise(&m->heap);
         return;
     }
-    must(got == find(m, want) || is_as_good(m, got, want, bytes, alignment));
     want = model_at(m, weir__heap_base(weir__heap_block_of(&m->heap, got)));
+    must(model_is_good(m, want, clock, bytes, alignment));
 
     model_run run = { NULL, 0, 0, want->bytes };
     for (size_t c = 0; c < m->chunk_count; c++) {

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "heap_bins.h"
 #include "support.h"
 
 uint64_t model_below(model *m, uint64_t n)
@@ -63,6 +64,48 @@ model_block *model_best(model *m, uint64_t clock, size_t bytes, size_t alignment
         }
     }
     return best;
+}
+
+static bool is_free_of(const model_block *b, uint64_t clock)
+{
+    return b->state == WEIR__HEAP_FREE && b->mark.clock == clock;
+}
+
+static uint32_t bin_number(size_t bytes)
+{
+    weir__heap_bin bin = weir__heap_bin_of((uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS));
+    return bin.row * 64 + bin.bit;
+}
+
+/* Whether a clock has more free blocks in the bin of `bytes` than are looked at. */
+static bool is_long(const model *m, uint64_t clock, size_t bytes)
+{
+    size_t count = 0;
+    for (size_t c = 0; c < m->chunk_count; c++) {
+        for (size_t i = 0; i < m->chunks[c]->count; i++) {
+            const model_block *b = &m->chunks[c]->blocks[i];
+            count += is_free_of(b, clock) && bin_number(b->bytes) == bin_number(bytes);
+        }
+    }
+    return count > WEIR__BIN_LOOKS;
+}
+
+bool model_is_good(const model *m, const model_block *got, uint64_t clock, size_t bytes,
+                   size_t alignment)
+{
+    bool is_good = is_free_of(got, clock) &&
+                   model_fits(got->base, got->base + got->bytes, bytes, alignment);
+    for (size_t c = 0; c < m->chunk_count; c++) {
+        for (size_t i = 0; i < m->chunks[c]->count; i++) {
+            const model_block *b = &m->chunks[c]->blocks[i];
+            if (is_free_of(b, clock) &&
+                model_fits(b->base, b->base + b->bytes, bytes, alignment) &&
+                (b->bytes < got->bytes ||
+                 (b->bytes == got->bytes && b->base < got->base)))
+                is_good = is_good && is_long(m, clock, b->bytes);
+        }
+    }
+    return is_good;
 }
 
 bool model_is_idle(const model_block *b)

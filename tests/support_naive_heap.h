@@ -51,6 +51,10 @@ void model_insert(model_chunk *chunk, size_t at, model_block block);
 void model_merge(model_chunk *chunk);
 /* The best fit of a clock, or null. */
 model_block *model_best(model *m, uint64_t clock, size_t bytes, size_t alignment);
+/* Whether the heap may take a block for that: what is better lies in bins with more
+ * blocks than it looks at. */
+bool model_is_good(const model *m, const model_block *got, uint64_t clock, size_t bytes,
+                   size_t alignment);
 /* The smallest run of what may be used; chunk is null if there is none. */
 model_run model_find_run(model *m, size_t bytes, size_t alignment);
 /* Cuts a block out of a run, and returns its address. */

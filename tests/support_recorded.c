@@ -196,6 +196,7 @@ void recorded_begin(void)
     reading.is = NULL;
     forget_seen();
     all.used = all.allocation_count = all.now = all.user = 0;
+    all.unset_bytes = 0;
     memset(all.newest, 0, sizeof all.newest);
     memset(all.arena, GARBAGE, sizeof all.arena);
     memset(all.shadow, GARBAGE, sizeof all.shadow);
