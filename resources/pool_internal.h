@@ -127,6 +127,8 @@ typedef struct weir__request {
     size_t barred_count;
     weir_status wait_status;     /* of the last wait that failed, and its code */
     int32_t wait_code;
+    size_t threads;              /* that keep much, when it looked at what they keep;
+                                    one at least, and 0 before that */
     bool grows_first;            /* rather than wait */
     bool is_placed;              /* it was offered a place: nothing is spared now */
     bool has_skipped;            /* it left out a search for runs */
@@ -446,7 +448,11 @@ bool weir__pool_grows_first(const weir__request *request);
 
 /* Whether so little is free, what threads keep included, that the pool grows before it
  * takes that from them. With the lock miss, and all gates closed. */
-bool weir__pool_leaves_caches(const weir__request *request);
+bool weir__pool_leaves_caches(weir__request *request);
+
+/* The pool grows then: it notes whether that is for want of whole pieces. With the lock
+ * miss, without the pool's lock. */
+void weir__pool_note_frayed(const weir__request *request);
 
 /* What threads kept was taken from them. With the lock miss, without the pool's
  * lock. */

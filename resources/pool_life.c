@@ -16,20 +16,35 @@
 /* Larger requests go the slow way, and what comes back of them. */
 #define POOL_GATE_BYTES  ((size_t)1 << 36)
 
+weir__kept weir__pool_kept_locked(const weir__pool *self)
+{
+    weir__kept all = { .blocks = (size_t)self->depot.count * WEIR__MAGAZINE,
+                       .bytes = self->depot.bytes };
+    for (const weir__seat *seat = self->seats; seat != NULL; seat = seat->next) {
+        const size_t before = all.bytes;
+        for (uint32_t i = 0; seat->caches != NULL && i <= seat->mask; i++) {
+            const weir__cache *cache = seat->caches[i];
+            all.blocks += cache != NULL ? weir__cache_blocks(cache) : 0;
+            all.bytes += cache != NULL ? cache->bytes : 0;
+        }
+        all.threads += all.bytes - before > self->cache_bytes / 2;
+    }
+    return all;
+}
+
 static void pool_statistics(void *context, weir_resource_statistics *out)
 {
     weir__pool *self = context;
-    size_t cached_blocks, cached_bytes;
     weir__pool_seats_close(self);
     weir__mutex_lock(&self->lock);
     const weir__heap *heap = &self->heap;
-    weir__pool_cached_locked(self, &cached_blocks, &cached_bytes);
+    const weir__kept kept = weir__pool_kept_locked(self);
     *out = self->counts;
     out->struct_size = sizeof *out;
     out->held_bytes = self->held_bytes + self->passed_bytes;
-    out->free_bytes = heap->bytes - heap->taken_bytes + cached_bytes;
+    out->free_bytes = heap->bytes - heap->taken_bytes + kept.bytes;
     out->free_blocks = heap->free_blocks + heap->limbo_blocks +
-                       heap->returned_blocks + cached_blocks;
+                       heap->returned_blocks + kept.blocks;
     out->largest_free_bytes = weir__heap_largest_free(heap);
     out->set_aside_bytes = weir__heap_owner_at(heap, WEIR__OWNER_ASIDE)->free_bytes;
     weir__mutex_unlock(&self->lock);

@@ -513,19 +513,6 @@ static uint32_t look_behind_gates(weir__request *request)
     return block;
 }
 
-/* The pool grows: if it has much room, and enough, that is in pieces, of several
- * streams; or if it grows in place, so that little is free. */
-static void note_frayed(const weir__request *request)
-{
-    weir__pool *self = request->pool;
-    weir__mutex_lock(&self->lock);
-    size_t room = self->heap.bytes - self->heap.taken_bytes;
-    if (room >= request->bytes && room > self->cut_bytes &&
-        (self->up.can_extend || weir__pool_is_shared(self)))
-        self->is_frayed = true;
-    weir__mutex_unlock(&self->lock);
-}
-
 static weir_status miss(weir__request *request, uint32_t *out)
     WEIR_REQUIRES(request->pool->miss)
 {
@@ -547,7 +534,7 @@ static weir_status miss(weir__request *request, uint32_t *out)
     if (*out == 0 && status == WEIR_OK)
         *out = look_behind_gates(request);
     if (*out == 0 && status == WEIR_OK) {
-        note_frayed(request);
+        weir__pool_note_frayed(request);
         status = weir__pool_grow(request, out);
     }
     if (*out == 0 && status == WEIR_OK &&

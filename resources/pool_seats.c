@@ -241,20 +241,6 @@ void weir__pool_seats_open(weir__pool *self)
     weir__mutex_unlock(&self->seats_lock);
 }
 
-void weir__pool_cached_locked(const weir__pool *self, size_t *blocks, size_t *bytes)
-{
-    *blocks = (size_t)self->depot.count * WEIR__MAGAZINE;
-    *bytes = self->depot.bytes;
-    for (const weir__seat *seat = self->seats; seat != NULL; seat = seat->next) {
-        for (uint32_t i = 0; seat->caches != NULL && i <= seat->mask; i++) {
-            if (seat->caches[i] == NULL)
-                continue;
-            *blocks += weir__cache_blocks(seat->caches[i]);
-            *bytes += seat->caches[i]->bytes;
-        }
-    }
-}
-
 bool weir__pool_empty_caches(weir__pool *self)
 {
     bool any = false;

@@ -61,8 +61,6 @@ static inline void weir__pool_flush_caches(weir__pool *pool)
     (void)weir__pool_empty_caches(pool);
     weir__pool_seats_open(pool);
 }
-/* What caches and depot have, with both locks held. */
-void weir__pool_cached_locked(const weir__pool *pool, size_t *blocks, size_t *bytes);
 
 /* Flushes, and no thread gets a seat any more. */
 void weir__pool_end_caches(weir__pool *pool);
@@ -70,5 +68,16 @@ void weir__pool_end_caches(weir__pool *pool);
 /* A stream ends, or a capture begins or ends on it: its caches go. */
 void weir__pool_stream_changes(weir__order_listener *listener, weir_stream stream,
                                uint64_t clock);
+
+/* ---- pool_life.c ---- */
+
+/* What caches and depot have. */
+typedef struct weir__kept {
+    size_t blocks, bytes;
+    size_t threads;          /* that keep more than half of what they may of a stream */
+} weir__kept;
+
+/* With both locks held, under closed gates. */
+weir__kept weir__pool_kept_locked(const weir__pool *pool) WEIR_REQUIRES(pool->lock);
 
 #endif

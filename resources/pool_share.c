@@ -17,8 +17,10 @@
  * What threads keep is in the way of what could be whole: once the pool had to grow
  * though it had room enough, in pieces of several streams, they keep less. But a pool
  * that took everything back from them before it grew would have next to nothing free,
- * and threads nothing to keep: as long as that is the case it grows first. Not so what
- * grows in place, for the sake of having little free. */
+ * and threads nothing to keep: as long as that is the case it grows first. What is next
+ * to nothing, and what is much, goes by how many threads keep much: else several, of
+ * which each has enough, would take it from each other for ever. Not so what grows in
+ * place, for the sake of having little free. */
 #include "internal.h"
 #include "pool_internal.h"
 #include "pool_seats.h"
@@ -233,16 +235,30 @@ bool weir__pool_grows_first(const weir__request *request)
     return idle > 0 && idle < slack_bytes(self);
 }
 
-bool weir__pool_leaves_caches(const weir__request *request)
+bool weir__pool_leaves_caches(weir__request *request)
 {
     weir__pool *self = request->pool;
-    size_t blocks, bytes;
     weir__mutex_lock(&self->lock);
-    weir__pool_cached_locked(self, &blocks, &bytes);
-    bytes += self->heap.bytes - self->heap.taken_bytes;
+    const weir__kept kept = weir__pool_kept_locked(self);
+    size_t free = self->heap.bytes - self->heap.taken_bytes;
     weir__mutex_unlock(&self->lock);
     size_t slack = slack_bytes(self);
-    return !self->up.can_extend && slack > 0 && bytes < slack + self->cache_bytes;
+    request->threads = most(kept.threads, 1);
+    return !self->up.can_extend && slack > 0 &&
+           free + kept.bytes < request->threads * (slack + self->cache_bytes);
+}
+
+/* So it is if there is much room, and enough, of several streams; or of whichever, if
+ * it grows in place, so that little is free. */
+void weir__pool_note_frayed(const weir__request *request)
+{
+    weir__pool *self = request->pool;
+    weir__mutex_lock(&self->lock);
+    size_t room = self->heap.bytes - self->heap.taken_bytes;
+    if (room >= request->bytes && room / most(request->threads, 1) > self->cut_bytes &&
+        (self->up.can_extend || weir__pool_is_shared(self)))
+        self->is_frayed = true;
+    weir__mutex_unlock(&self->lock);
 }
 
 /* ---- where the pool cannot grow ---- */

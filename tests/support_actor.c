@@ -88,7 +88,9 @@ cached_memory cached_in(weir_resource *mr)
     cached_memory all = { 0 };
     weir__pool_seats_close(pool);
     weir__mutex_lock(&pool->lock);
-    weir__pool_cached_locked(pool, &all.blocks, &all.bytes);
+    const weir__kept kept = weir__pool_kept_locked(pool);
+    all.blocks = kept.blocks;
+    all.bytes = kept.bytes;
     all.depot_bytes = pool->depot.bytes;
     weir__depot_verify(&pool->depot, &pool->heap.view);
     for (weir__seat *seat = pool->seats; seat != NULL; seat = seat->next) {

@@ -235,49 +235,6 @@ static void what_nobody_wants_goes_in_the_end(void **state)
     close_scene(&it);
 }
 
-/* A pool grows while little is free, and nothing that threads keep goes for that; but
- * not beyond what a thread may keep of a stream, and the slack. */
-static void a_small_pool_grows_first(void **state)
-{
-    (void)state;
-    static const struct {
-        size_t slack_bytes, cache_bytes;
-        int streams; /* so many have a block of MOST each in their caches */
-        bool grows;
-    } cases[] = {
-        { 2 * MOST, MOST, 1, true },
-        { MOST / 2, MOST, 1, true },
-        { MOST / 2, MOST, 2, false },
-        { MOST + SMALL, MOST, 2, true },
-        { WEIR_POOL_NO_SLACK, 2 * MOST, 1, false },
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, MIB);
-        weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-        options.growth_bytes = MOST;
-        options.slack_bytes = cases[i].slack_bytes;
-        options.cache_bytes = cases[i].cache_bytes;
-        weir_resource *leaf = open_leaf(it.device);
-        must_ok(weir_pool_create(leaf, &options, &it.pool));
-        weir_resource_unref(leaf);
-        const size_t kept = (size_t)cases[i].streams;
-        for (int turn = 0; turn < 2; turn++) { /* has its bin from the second on */
-            void *ptrs[2];
-            for (int j = 0; j < cases[i].streams; j++)
-                ptrs[j] = take(it.pool, it.streams[j], MOST);
-            for (int j = 0; j < cases[i].streams; j++)
-                give(it.pool, it.streams[j], ptrs[j], MOST);
-        }
-        keeps(it.pool, kept, kept * MOST);
-        void *ptr = take(it.pool, it.streams[0], SMALL);
-        must_equal(statistics_of(it.pool).held_bytes,
-                   (kept + cases[i].grows) * MOST);
-        keeps(it.pool, cases[i].grows ? kept : 0, cases[i].grows ? kept * MOST : 0);
-        give(it.pool, it.streams[0], ptr, SMALL);
-        close_scene(&it);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,7 +247,6 @@ int main(void)
         cmocka_unit_test(room_is_made_by_who_has_much),
         cmocka_unit_test(room_is_for_who_asks_as_well),
         cmocka_unit_test(what_nobody_wants_goes_in_the_end),
-        cmocka_unit_test(a_small_pool_grows_first),
     };
     return cmocka_run_group_tests_name("how large blocks are", tests, NULL, NULL);
 }

@@ -52,11 +52,12 @@
  * is as much as it may; and what threads hand to each other becomes free when a stream
  * looks at what others have, unless it can have some of it. All that threads keep is
  * taken back before the pool refuses; before it grows, if all that is free comes to
- * more than its slack and what a thread may keep of a stream, or if it has no slack, or
- * grows in place; by trim, when a stream is retired or captured, when the thread ends,
- * and by weir_thread_flush; also from threads that sleep. Once a pool had to grow
- * though much was free, in pieces (more than 32 MiB, and a 128th of what it holds) of
- * several streams, or of whichever where it grows in place, a thread keeps less of each
+ * more than its slack and what a thread may keep of a stream (for each thread that
+ * keeps more than half of that), or if it has no slack, or grows in place; by trim,
+ * when a stream is retired or captured, when the thread ends, and by weir_thread_flush;
+ * also from threads that sleep. Once a pool had to grow though much was free, in pieces
+ * (more than 32 MiB, and a 128th of what it holds; for each such thread) of several
+ * streams, or of whichever where it grows in place, a thread keeps less of each
  * stream: a 1024th of what the pool holds, or 1 MiB. And once all that threads keep was
  * taken back though several streams have more than twice as much free as may be one
  * stretch, it is 32 MiB at most until one stream has all that is free. Another stream

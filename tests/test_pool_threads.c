@@ -1,0 +1,161 @@
+/* test_pool_threads.c - when a pool grows beside what threads keep, and when it takes
+ * that first; and what it learns from having grown. Both depend on how many threads
+ * keep much. */
+#include "internal.h"
+#include "pool_internal.h"
+#include "resource_parts.h"
+#include "support_actor.h"
+
+#define SMALL   ((size_t)256)
+#define MOST    (8 * SMALL)
+#define THREADS 3
+
+/* Threads that do one thing after the other; the first is this one. */
+typedef struct crew {
+    pool_scene it;
+    actor *actors[THREADS];
+    int threads;
+} crew;
+
+static crew crew_begin(const weir_pool_options *options, int threads)
+{
+    crew self = { .it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 4 * MIB),
+                  .threads = threads };
+    weir_resource *leaf = open_leaf(self.it.device);
+    must_ok(weir_pool_create(leaf, options, &self.it.pool));
+    weir_resource_unref(leaf);
+    for (int i = 1; i < threads; i++)
+        self.actors[i] = actor_begin();
+    return self;
+}
+
+static void crew_end(crew *self)
+{
+    for (int i = 1; i < self->threads; i++)
+        actor_end(self->actors[i]);
+    close_scene(&self->it);
+}
+
+/* All threads by turns. */
+static void crew_does(const crew *self, void (*job)(void *argument), blocks *all,
+                      int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (i % self->threads == 0)
+            job(&all[i]);
+        else
+            actor_does(self->actors[i % self->threads], job, &all[i]);
+    }
+}
+
+/* Takes all of them and gives them back, twice: from then on there is a bin. */
+static void crew_keeps(const crew *self, blocks *all, int count)
+{
+    for (int turn = 0; turn < 2; turn++) {
+        crew_does(self, take_blocks, all, count);
+        crew_does(self, give_blocks, all, count);
+    }
+}
+
+/* A pool grows while little is free, and nothing that threads keep goes for that; but
+ * not beyond the slack and what a thread may keep of a stream, as many times as there
+ * are threads that keep more than half of that. */
+static void a_small_pool_grows_first(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t slack_bytes, cache_bytes;
+        int streams; /* so many blocks of MOST are kept, of a stream each */
+        int threads;
+        bool grows;
+    } cases[] = {
+        { 2 * MOST, MOST, 1, 1, true },
+        { MOST / 2, MOST, 1, 1, true },
+        { MOST / 2, MOST, 2, 1, false },
+        { MOST + SMALL, MOST, 2, 1, true },
+        { WEIR_POOL_NO_SLACK, 2 * MOST, 1, 1, false },
+        { MOST / 2, MOST, 2, 2, true },
+        { MOST / 2, MOST, 3, 2, false },
+        { MOST / 2, MOST, 3, 3, true },
+        { SMALL, 2 * MOST, 3, 3, false }, /* nobody keeps more than half */
+        { SMALL, 2 * MOST - SMALL, 3, 3, true },
+        { WEIR_POOL_NO_SLACK, MOST, 3, 3, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+        options.growth_bytes = MOST;
+        options.slack_bytes = cases[i].slack_bytes;
+        options.cache_bytes = cases[i].cache_bytes;
+        crew self = crew_begin(&options, cases[i].threads);
+        pool_scene *it = &self.it;
+        const size_t kept = (size_t)cases[i].streams;
+        blocks all[STREAMS];
+        for (int j = 0; j < cases[i].streams; j++)
+            all[j] = (blocks){ it->pool, it->streams[j], MOST, 1, { NULL } };
+        crew_keeps(&self, all, cases[i].streams);
+        must_equal(cached_in(it->pool).blocks, kept);
+        must_equal(cached_in(it->pool).bytes, kept * MOST);
+        void *ptr = take(it->pool, it->streams[0], SMALL);
+        must_equal(statistics_of(it->pool).held_bytes,
+                   (kept + cases[i].grows) * MOST);
+        must_equal(cached_in(it->pool).blocks, cases[i].grows ? kept : 0);
+        give(it->pool, it->streams[0], ptr, SMALL);
+        crew_end(&self);
+    }
+}
+
+/* A chunk in parts, that two streams have; and it is 240 KiB that may lie in pieces. */
+#define PART  ((size_t)32 << 10)
+#define PARTS 30
+#define CUT   ((size_t)240 << 10)
+
+/* A pool that grows though so much is free in pieces lets threads keep less from then
+ * on. Where several keep much, there may be more. */
+static void a_pool_frays_by_what_is_free_for_each_thread(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 2; threads++) {
+        weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+        options.growth_bytes = MIB;
+        options.slack_bytes = CUT;
+        options.cache_bytes = 4 * SMALL;
+        crew self = crew_begin(&options, threads);
+        pool_scene *it = &self.it;
+        const weir__pool *pool = it->pool->self;
+        blocks all[2];
+        for (int j = 0; j < 2; j++)
+            all[j] = (blocks){ it->pool, it->streams[0], SMALL, 3, { NULL } };
+        crew_keeps(&self, all, threads);
+        void *parts[PARTS];
+        for (int i = 0; i < PARTS; i++)
+            parts[i] = take(it->pool, it->streams[i % 2], PART);
+        must_equal(pool->held_bytes, MIB);
+        for (int i = 0; i < PARTS; i++) {
+            if (i % 4 == 1 || i == 2)
+                give(it->pool, it->streams[i % 2], parts[i], PART);
+        }
+        const size_t room = pool->heap.bytes - pool->heap.taken_bytes;
+        must(room > CUT && room < 2 * CUT);
+
+        void *whole = take(it->pool, it->streams[0], 4 * PART);
+        must_equal(pool->held_bytes, 2 * MIB);
+        must_equal(pool->is_frayed, threads == 1);
+
+        give(it->pool, it->streams[0], whole, 4 * PART);
+        for (int i = 0; i < PARTS; i++) {
+            if (i % 4 != 1 && i != 2)
+                give(it->pool, it->streams[i % 2], parts[i], PART);
+        }
+        crew_end(&self);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_small_pool_grows_first),
+        cmocka_unit_test(a_pool_frays_by_what_is_free_for_each_thread),
+    };
+    return cmocka_run_group_tests_name("how pools grow beside what threads keep", tests,
+                                       NULL, NULL);
+}
