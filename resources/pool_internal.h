@@ -69,8 +69,12 @@ typedef struct weir__pool {
     bool is_frayed;              /* it grew though it had room, in pieces; `miss` */
     bool is_crowded;             /* what threads kept was taken from them, with much
                                     free, of several streams; `miss` */
+    size_t threads;              /* that keep much, when it last looked at what they
+                                    keep; one at least; changes with both locks held */
+    uint32_t unlooked;           /* requests that went the whole way since; `miss` */
     size_t cut_bytes;            /* what lies free in one piece of no more than this is
-                                    cut as it comes; changes with both locks held */
+                                    cut as it comes; likewise */
+    size_t much_bytes;           /* where no more is free in all, everything is */
     uint64_t place_at;           /* in `releases`: a look at all runs is worth while */
     uint64_t gather_at;          /* in `releases` */
     weir__depot depot;
@@ -127,8 +131,6 @@ typedef struct weir__request {
     size_t barred_count;
     weir_status wait_status;     /* of the last wait that failed, and its code */
     int32_t wait_code;
-    size_t threads;              /* that keep much, when it looked at what they keep;
-                                    one at least, and 0 before that */
     bool grows_first;            /* rather than wait */
     bool is_placed;              /* it was offered a place: nothing is spared now */
     bool has_skipped;            /* it left out a search for runs */
@@ -310,13 +312,13 @@ static inline bool weir__pool_is_shared(const weir__pool *pool)
 }
 
 /* Whether it matters where the pool's memory is cut: it is shared, and twice as much is
- * free as may be whole. To look at all of it for each miss would not pay in a pool that
- * is not much more than that. */
+ * free as may be whole, for each thread that keeps much. To look at all of it for each
+ * miss would not pay in a pool that is not much more than that. */
 static inline bool weir__pool_is_wary(const weir__pool *pool)
 {
     const weir__heap *heap = &pool->heap;
     return weir__pool_is_shared(pool) &&
-           (heap->bytes - heap->taken_bytes) / 2 > pool->cut_bytes;
+           heap->bytes - heap->taken_bytes > pool->much_bytes;
 }
 
 /* In a pool that is wary: whether a block (0: none) lies in so much free memory, of
@@ -448,7 +450,7 @@ bool weir__pool_grows_first(const weir__request *request);
 
 /* Whether so little is free, what threads keep included, that the pool grows before it
  * takes that from them. With the lock miss, and all gates closed. */
-bool weir__pool_leaves_caches(weir__request *request);
+bool weir__pool_leaves_caches(weir__pool *pool);
 
 /* The pool grows then: it notes whether that is for want of whole pieces. With the lock
  * miss, without the pool's lock. */

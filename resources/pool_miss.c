@@ -496,7 +496,7 @@ static uint32_t look_behind_gates(weir__request *request)
     weir__pool *self = request->pool;
     uint32_t block = 0;
     weir__pool_seats_close(self);
-    if (!request->is_thorough && weir__pool_leaves_caches(request)) {
+    if (!request->is_thorough && weir__pool_leaves_caches(self)) {
         request->has_skipped = true;
         weir__pool_seats_open(self);
         return 0;

@@ -45,10 +45,12 @@ void weir__pool_note_cut_locked(weir__pool *self)
     size_t slack = self->options.slack_bytes;
     if (slack == 0 || slack == WEIR_POOL_NO_SLACK)
         slack = PLACE_CUT_LEAST;
-    /* What was drawn at the start is there to be used. */
-    self->cut_bytes = self->held_bytes > self->options.initial_bytes
-                          ? most(slack, self->held_bytes / PLACE_CUT_SHARE)
-                          : SIZE_MAX;
+    self->cut_bytes = most(slack, self->held_bytes / PLACE_CUT_SHARE);
+    const size_t times = 2 * self->threads;
+    self->much_bytes =
+        self->cut_bytes < SIZE_MAX / times ? times * self->cut_bytes : SIZE_MAX;
+    if (self->held_bytes <= self->options.initial_bytes) /* that is there to be used */
+        self->cut_bytes = self->much_bytes = SIZE_MAX;
 }
 
 bool weir__pool_spares_locked(const weir__pool *self, uint32_t block)

@@ -34,6 +34,7 @@
 #define POOL_SHORT_CACHES 1u
 #define POOL_FRAYED_LEAST ((size_t)4 << WEIR__HEAP_GRAIN_BITS)
 #define POOL_WARY_CACHES  ((size_t)16 << WEIR__HEAP_GRAIN_BITS)
+#define POOL_UNLOOKED_MOST 4u
 #else
 #define POOL_SLACK_LEAST ((size_t)32 << 20)
 #define POOL_SLACK_SHARE ((size_t)32)
@@ -43,6 +44,7 @@
 #define POOL_SHORT_CACHES 1024u
 #define POOL_FRAYED_LEAST ((size_t)1 << 20)
 #define POOL_WARY_CACHES  ((size_t)32 << 20)
+#define POOL_UNLOOKED_MOST 256u
 #endif
 #define POOL_CACHE_LEAST          ((size_t)64 << 20)
 #define POOL_CACHE_LEAST_IN_PLACE ((size_t)32 << 20)
@@ -235,17 +237,25 @@ bool weir__pool_grows_first(const weir__request *request)
     return idle > 0 && idle < slack_bytes(self);
 }
 
-bool weir__pool_leaves_caches(weir__request *request)
+/* How much is free, what threads keep included; and how many of them keep much. Under
+ * closed gates. */
+static size_t look_at_kept(weir__pool *self)
 {
-    weir__pool *self = request->pool;
     weir__mutex_lock(&self->lock);
     const weir__kept kept = weir__pool_kept_locked(self);
     size_t free = self->heap.bytes - self->heap.taken_bytes;
+    self->threads = most(kept.threads, 1);
+    weir__pool_note_cut_locked(self);
     weir__mutex_unlock(&self->lock);
-    size_t slack = slack_bytes(self);
-    request->threads = most(kept.threads, 1);
+    self->unlooked = 0;
+    return free + kept.bytes;
+}
+
+bool weir__pool_leaves_caches(weir__pool *self)
+{
+    size_t bytes = look_at_kept(self), slack = slack_bytes(self);
     return !self->up.can_extend && slack > 0 &&
-           free + kept.bytes < request->threads * (slack + self->cache_bytes);
+           bytes < self->threads * (slack + self->cache_bytes);
 }
 
 /* So it is if there is much room, and enough, of several streams; or of whichever, if
@@ -255,7 +265,7 @@ void weir__pool_note_frayed(const weir__request *request)
     weir__pool *self = request->pool;
     weir__mutex_lock(&self->lock);
     size_t room = self->heap.bytes - self->heap.taken_bytes;
-    if (room >= request->bytes && room / most(request->threads, 1) > self->cut_bytes &&
+    if (room >= request->bytes && room / self->threads > self->cut_bytes &&
         (self->up.can_extend || weir__pool_is_shared(self)))
         self->is_frayed = true;
     weir__mutex_unlock(&self->lock);
@@ -334,6 +344,11 @@ static bool is_crowded(weir__pool *self)
 
 void weir__pool_fit_caches(weir__pool *self)
 {
+    if (self->unlooked++ >= POOL_UNLOOKED_MOST) {
+        weir__pool_seats_close(self);
+        (void)look_at_kept(self);
+        weir__pool_seats_open(self);
+    }
     size_t bytes = weir__pool_cache_most(self);
     uint32_t spare = weir__pool_spare_grains(self);
     if (atomic_load_explicit(&self->spare_grains, memory_order_relaxed) != spare)

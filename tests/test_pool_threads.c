@@ -104,57 +104,116 @@ static void a_small_pool_grows_first(void **state)
     }
 }
 
-/* A chunk in parts, that two streams have; and it is 240 KiB that may lie in pieces. */
+/* A chunk in parts that two streams have, some of which are back, and threads that keep
+ * much; and it is 280 KiB that may lie in pieces. */
 #define PART  ((size_t)32 << 10)
 #define PARTS 30
-#define CUT   ((size_t)240 << 10)
+#define CUT   ((size_t)280 << 10)
+#define WHOLE (10 * PART) /* there is no such piece */
+
+typedef struct pieces {
+    crew all;
+    weir__pool *pool;
+    void *ptrs[PARTS];
+} pieces;
+
+static bool is_back(int part)
+{
+    return part % 4 == 1 || part == 2 || part == PARTS - 3;
+}
+
+static size_t free_in(const weir__pool *pool)
+{
+    return pool->heap.bytes - pool->heap.taken_bytes;
+}
+
+static pieces in_pieces(int threads)
+{
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.growth_bytes = MIB;
+    options.slack_bytes = CUT;
+    options.cache_bytes = 4 * SMALL;
+    pieces self = { .all = crew_begin(&options, threads) };
+    pool_scene *it = &self.all.it;
+    self.pool = it->pool->self;
+    blocks kept[THREADS];
+    for (int i = 0; i < threads; i++)
+        kept[i] = (blocks){ it->pool, it->streams[0], SMALL, 3, { NULL } };
+    crew_keeps(&self.all, kept, threads);
+    for (int i = 0; i < PARTS; i++)
+        self.ptrs[i] = take(it->pool, it->streams[i % 2], PART);
+    for (int i = 0; i < PARTS; i++) {
+        if (is_back(i))
+            give(it->pool, it->streams[i % 2], self.ptrs[i], PART);
+    }
+    must_equal(self.pool->held_bytes, MIB);
+    must(free_in(self.pool) > CUT && free_in(self.pool) < 2 * CUT);
+    return self;
+}
+
+static void pieces_end(pieces *self)
+{
+    pool_scene *it = &self->all.it;
+    for (int i = 0; i < PARTS; i++) {
+        if (!is_back(i))
+            give(it->pool, it->streams[i % 2], self->ptrs[i], PART);
+    }
+    crew_end(&self->all);
+}
 
 /* A pool that grows though so much is free in pieces lets threads keep less from then
- * on. Where several keep much, there may be more. */
-static void a_pool_frays_by_what_is_free_for_each_thread(void **state)
+ * on, and looks where it cuts. Where several keep much, there may be more. */
+static void what_is_much_goes_by_threads(void **state)
 {
     (void)state;
     for (int threads = 1; threads <= 2; threads++) {
-        weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-        options.growth_bytes = MIB;
-        options.slack_bytes = CUT;
-        options.cache_bytes = 4 * SMALL;
-        crew self = crew_begin(&options, threads);
-        pool_scene *it = &self.it;
-        const weir__pool *pool = it->pool->self;
-        blocks all[2];
-        for (int j = 0; j < 2; j++)
-            all[j] = (blocks){ it->pool, it->streams[0], SMALL, 3, { NULL } };
-        crew_keeps(&self, all, threads);
-        void *parts[PARTS];
-        for (int i = 0; i < PARTS; i++)
-            parts[i] = take(it->pool, it->streams[i % 2], PART);
-        must_equal(pool->held_bytes, MIB);
-        for (int i = 0; i < PARTS; i++) {
-            if (i % 4 == 1 || i == 2)
-                give(it->pool, it->streams[i % 2], parts[i], PART);
-        }
-        const size_t room = pool->heap.bytes - pool->heap.taken_bytes;
-        must(room > CUT && room < 2 * CUT);
-
-        void *whole = take(it->pool, it->streams[0], 4 * PART);
-        must_equal(pool->held_bytes, 2 * MIB);
-        must_equal(pool->is_frayed, threads == 1);
-
-        give(it->pool, it->streams[0], whole, 4 * PART);
-        for (int i = 0; i < PARTS; i++) {
-            if (i % 4 != 1 && i != 2)
-                give(it->pool, it->streams[i % 2], parts[i], PART);
-        }
-        crew_end(&self);
+        pieces self = in_pieces(threads);
+        pool_scene *it = &self.all.it;
+        void *whole = take(it->pool, it->streams[0], WHOLE);
+        must_equal(self.pool->held_bytes, 2 * MIB);
+        must_equal(self.pool->is_frayed, threads == 1);
+        must(free_in(self.pool) > 2 * CUT && free_in(self.pool) < 4 * CUT);
+        must_equal(weir__pool_is_wary(self.pool), threads == 1);
+        give(it->pool, it->streams[0], whole, WHOLE);
+        pieces_end(&self);
     }
+}
+
+static void lets_go(void *argument)
+{
+    (void)argument;
+    weir_thread_flush();
+}
+
+/* Also where the pool does not grow: after some requests that went the whole way, here
+ * of a stream that has nothing, for what it takes is another's when it comes back. */
+static void threads_are_counted_now_and_then(void **state)
+{
+    (void)state;
+    pieces self = in_pieces(2);
+    pool_scene *it = &self.all.it;
+    void *whole = take(it->pool, it->streams[0], WHOLE);
+    blocks none[2] = { 0 };
+    crew_does(&self.all, lets_go, none, 2);
+    must_equal(self.pool->threads, 2);
+    for (int i = 0; self.pool->threads == 2 && i < 16; i++) {
+        void *ptr = take(it->pool, it->streams[2], 4 * PART);
+        must_ok(weir_stream_sync(it->device, it->streams[2]));
+        give(it->pool, it->streams[0], ptr, 4 * PART);
+    }
+    must_equal(self.pool->threads, 1);
+    must_equal(self.pool->held_bytes, 2 * MIB);
+    must(weir__pool_is_wary(self.pool));
+    give(it->pool, it->streams[0], whole, WHOLE);
+    pieces_end(&self);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_pool_grows_first),
-        cmocka_unit_test(a_pool_frays_by_what_is_free_for_each_thread),
+        cmocka_unit_test(what_is_much_goes_by_threads),
+        cmocka_unit_test(threads_are_counted_now_and_then),
     };
     return cmocka_run_group_tests_name("how pools grow beside what threads keep", tests,
                                        NULL, NULL);

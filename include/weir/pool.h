@@ -22,7 +22,8 @@
  * A stream does not cut up its own in a stretch that is large (more than 32 MiB, and
  * more than an eighth of what the pool holds), unless there is none much smaller that
  * has room: it waits for others instead, and takes the beginning of the smallest. So
- * it is while more than 64 MiB, and than a 64th of what the pool holds, is free in all.
+ * it is while more than 64 MiB, and than a 64th of what the pool holds, is free in all
+ * (for each thread that keeps much, see below).
  * What is free at the end of what grows in place is part of the request that it grows
  * for.
  * With four streams that take and free at random, and work that is never done, that
@@ -52,19 +53,20 @@
  * is as much as it may; and what threads hand to each other becomes free when a stream
  * looks at what others have, unless it can have some of it. All that threads keep is
  * taken back before the pool refuses; before it grows, if all that is free comes to
- * more than its slack and what a thread may keep of a stream (for each thread that
- * keeps more than half of that), or if it has no slack, or grows in place; by trim,
- * when a stream is retired or captured, when the thread ends, and by weir_thread_flush;
- * also from threads that sleep. Once a pool had to grow though much was free, in pieces
- * (more than 32 MiB, and a 128th of what it holds; for each such thread) of several
- * streams, or of whichever where it grows in place, a thread keeps less of each
- * stream: a 1024th of what the pool holds, or 1 MiB. And once all that threads keep was
- * taken back though several streams have more than twice as much free as may be one
- * stretch, it is 32 MiB at most until one stream has all that is free. Another stream
- * that gets such memory waits for what was put on the first until it left the thread,
- * which may be more than was there when it was freed; or for all that was put there so
- * far, if no stream has wanted more than its own for a while. On an `eager` device
- * nothing is kept.
+ * more than its slack and what a thread may keep of a stream, for each thread that
+ * keeps much, which is more than half of that; or if it has no slack, or grows in place;
+ * by trim, when a stream is retired or captured, when the thread ends, and by
+ * weir_thread_flush; also from threads that sleep. Once a pool had to grow though much
+ * was free, in pieces (more than 32 MiB, and a 128th of what it holds, for each thread
+ * that keeps much) of several streams, or of whichever where it grows in place, a
+ * thread keeps less of each stream: a 1024th of what the pool holds, or 1 MiB. How many
+ * keep much is counted before the pool grows, and now and then. And once all that
+ * threads keep was taken back though several streams have more than twice as much free
+ * as may be one stretch, for each of these threads, it is 32 MiB at most until one
+ * stream has all that is free. Another stream that gets such memory waits for what was
+ * put on the first until it left the thread, which may be more than was there when it
+ * was freed; or for all that was put there so far, if no stream has wanted more than its
+ * own for a while. On an `eager` device nothing is kept.
  *
  * A pool has at most 2^25 blocks, some 33 million, what is free included; or fewer if
  * the process may have few addresses (RLIMIT_AS) when it is made, for which it reserves
