@@ -76,7 +76,7 @@ typedef struct weir__errand {
     weir_stream wanted; /* the thread frees on it, and has no cache for it: giving back
                            cannot make one */
     bool surplus;       /* a magazine of another stream's is to be taken */
-    bool lay_by;        /* a seat for a thread that only gives back */
+    bool chores;        /* what the pool wants to be done now and then */
 } weir__errand;
 
 static inline weir__errand weir__errand_begin(weir__seat *seat)
@@ -93,8 +93,8 @@ static inline void weir__errand_run(weir__pool *pool, weir__seat *seat,
     weir__gate_leave(&seat->gate);
     if (WEIR_UNLIKELY(after->wanted != NULL))
         weir__pool_take_seat(pool, after->wanted);
-    if (WEIR_UNLIKELY(after->lay_by))
-        weir__pool_lay_by_seat(pool);
+    if (WEIR_UNLIKELY(after->chores))
+        weir__pool_do_chores(pool);
 }
 
 /* The outermost call is noted by the core; here, what is known of marks that were

@@ -69,6 +69,7 @@ typedef struct weir__pool {
     bool is_frayed;              /* it grew though it had room, in pieces; `miss` */
     bool is_crowded;             /* what threads kept was taken from them, with much
                                     free, of several streams; `miss` */
+    uint64_t forget_at;          /* in `releases`: these two are over */
     size_t threads;              /* that keep much, when it last looked at what they
                                     keep; one at least; changes with both locks held */
     uint32_t unlooked;           /* requests that went the whole way since; `miss` */
@@ -358,7 +359,6 @@ uint32_t weir__pool_take_run_locked(weir__request *request, weir__heap_run run)
 uint32_t weir__pool_take_waiting_locked(weir__request *request, weir__heap_run run,
                                         bool asks) WEIR_REQUIRES(request->pool->lock);
 
-
 /* Serves a request that found nothing under its own clock; the heap's promise is given,
  * and taken back by the caller. To be called without locks. */
 weir_status weir__pool_serve(weir__request *request, uint32_t *out);
@@ -492,6 +492,15 @@ size_t weir__pool_cache_most(const weir__pool *pool);
 /* Elsewhere threads keep less, and blocks have nothing to spare. With the lock miss,
  * without the pool's lock. */
 void weir__pool_fit_caches(weir__pool *pool);
+
+/* What threads that miss are asked to do besides: to lay a seat by, or to forget why
+ * they keep less. To be called without locks, outside of the gate. */
+static inline bool weir__pool_has_chores_locked(const weir__pool *pool)
+    WEIR_REQUIRES(pool->lock)
+{
+    return pool->wants_spare_seat || pool->releases >= pool->forget_at;
+}
+WEIR_COLD void weir__pool_do_chores(weir__pool *pool);
 
 /* ---- pool_chunks.c: with the lock miss, without the pool's lock ---- */
 

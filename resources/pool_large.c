@@ -30,7 +30,7 @@ static WEIR_NOINLINE weir_status allocate_fit(weir__pool *self, weir_stream stre
     }
     if (WEIR_LIKELY(taken.block != NULL))
         ptr = (void *)weir__heap_base(taken.block);
-    after.lay_by = self->wants_spare_seat;
+    after.chores = weir__pool_has_chores_locked(self);
     weir__mutex_unlock(&self->lock);
     weir__cache_close_sometimes(self, cache);
 

@@ -211,7 +211,7 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
                           .device = up.device,
                           .order = up.device->order,
                           .options = in_force,
-                          .threads = 1,
+                          .threads = 1, .forget_at = UINT64_MAX,
                           .up = up,
                           .listener = { .clock_begins = weir__pool_clock_begins,
                                         .stream_changes = weir__pool_stream_changes } };

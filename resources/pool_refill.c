@@ -146,7 +146,7 @@ void *weir__pool_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
     }
     if (WEIR_LIKELY(taken.block != NULL))
         ptr = (void *)weir__heap_base(taken.block);
-    after->lay_by = self->wants_spare_seat;
+    after->chores = weir__pool_has_chores_locked(self);
     weir__mutex_unlock(&self->lock);
     weir__cache_close_sometimes(self, cache);
     if (WEIR_LIKELY(ptr != NULL))

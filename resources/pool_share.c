@@ -15,12 +15,13 @@
  * what lies side by side of several.
  *
  * What threads keep is in the way of what could be whole: once the pool had to grow
- * though it had room enough, in pieces of several streams, they keep less. But a pool
- * that took everything back from them before it grew would have next to nothing free,
- * and threads nothing to keep: as long as that is the case it grows first. What is next
- * to nothing, and what is much, goes by how many threads keep much: else several, of
- * which each has enough, would take it from each other for ever. Not so what grows in
- * place, for the sake of having little free. */
+ * though it had room enough, in pieces of several streams, they keep less, for a while:
+ * by then it has grown enough, or it comes to that again. But a pool that took
+ * everything back from them before it grew would have next to nothing free, and threads
+ * nothing to keep: as long as that is the case it grows first. What is next to nothing,
+ * and what is much, goes by how many threads keep much: else several, of which each has
+ * enough, would take it from each other for ever. Not so what grows in place, for the
+ * sake of having little free. */
 #include "internal.h"
 #include "pool_internal.h"
 #include "pool_seats.h"
@@ -35,6 +36,7 @@
 #define POOL_FRAYED_LEAST ((size_t)4 << WEIR__HEAP_GRAIN_BITS)
 #define POOL_WARY_CACHES  ((size_t)16 << WEIR__HEAP_GRAIN_BITS)
 #define POOL_UNLOOKED_MOST 4u
+#define POOL_FORGETS_AFTER 256u
 #else
 #define POOL_SLACK_LEAST ((size_t)32 << 20)
 #define POOL_SLACK_SHARE ((size_t)32)
@@ -45,6 +47,7 @@
 #define POOL_FRAYED_LEAST ((size_t)1 << 20)
 #define POOL_WARY_CACHES  ((size_t)32 << 20)
 #define POOL_UNLOOKED_MOST 256u
+#define POOL_FORGETS_AFTER (1u << 20)
 #endif
 #define POOL_CACHE_LEAST          ((size_t)64 << 20)
 #define POOL_CACHE_LEAST_IN_PLACE ((size_t)32 << 20)
@@ -258,6 +261,14 @@ bool weir__pool_leaves_caches(weir__pool *self)
            bytes < self->threads * (slack + self->cache_bytes);
 }
 
+/* Threads keep less from now on: for a while, unless the pool grows in place. */
+static void note_locked(weir__pool *self, bool *why) WEIR_REQUIRES(self->lock)
+{
+    *why = true;
+    if (!self->up.can_extend)
+        self->forget_at = self->releases + POOL_FORGETS_AFTER;
+}
+
 /* So it is if there is much room, and enough, of several streams; or of whichever, if
  * it grows in place, so that little is free. */
 void weir__pool_note_frayed(const weir__request *request)
@@ -267,7 +278,7 @@ void weir__pool_note_frayed(const weir__request *request)
     size_t room = self->heap.bytes - self->heap.taken_bytes;
     if (room >= request->bytes && room / self->threads > self->cut_bytes &&
         (self->up.can_extend || weir__pool_is_shared(self)))
-        self->is_frayed = true;
+        note_locked(self, &self->is_frayed);
     weir__mutex_unlock(&self->lock);
 }
 
@@ -328,18 +339,22 @@ size_t weir__pool_cache_most(const weir__pool *self)
 void weir__pool_note_crowd(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
-    self->is_crowded = self->is_crowded || weir__pool_is_wary(self);
+    if (weir__pool_is_wary(self))
+        note_locked(self, &self->is_crowded);
     weir__mutex_unlock(&self->lock);
 }
 
-/* Until one stream has all that is free: what threads keep makes holes in what others
- * leave. */
-static bool is_crowded(weir__pool *self)
+/* Crowded it is until one stream has all that is free: what threads keep makes holes in
+ * what others leave. */
+static void forget(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
-    self->is_crowded = self->is_crowded && weir__pool_is_shared(self);
+    const bool is_over = self->releases >= self->forget_at;
+    if (is_over)
+        self->forget_at = UINT64_MAX;
+    self->is_frayed = self->is_frayed && !is_over;
+    self->is_crowded = self->is_crowded && !is_over && weir__pool_is_shared(self);
     weir__mutex_unlock(&self->lock);
-    return self->is_crowded;
 }
 
 void weir__pool_fit_caches(weir__pool *self)
@@ -349,6 +364,7 @@ void weir__pool_fit_caches(weir__pool *self)
         (void)look_at_kept(self);
         weir__pool_seats_open(self);
     }
+    forget(self);
     size_t bytes = weir__pool_cache_most(self);
     uint32_t spare = weir__pool_spare_grains(self);
     if (atomic_load_explicit(&self->spare_grains, memory_order_relaxed) != spare)
@@ -358,7 +374,7 @@ void weir__pool_fit_caches(weir__pool *self)
     else if (self->is_frayed)
         bytes = least(bytes, most(POOL_FRAYED_LEAST,
                                   self->held_bytes / POOL_SHORT_CACHES));
-    else if (is_crowded(self))
+    else if (self->is_crowded)
         bytes = least(bytes, POOL_WARY_CACHES);
     if (bytes == self->cache_bytes)
         return;
@@ -368,6 +384,21 @@ void weir__pool_fit_caches(weir__pool *self)
     weir__pool_seats_open(self);
     if (takes_back) /* else it goes as more comes back */
         weir__pool_flush_caches(self);
+}
+
+void weir__pool_do_chores(weir__pool *self)
+{
+    weir__mutex_lock(&self->lock);
+    const bool lays_by = self->wants_spare_seat;
+    const bool forgets = self->releases >= self->forget_at;
+    weir__mutex_unlock(&self->lock);
+    if (lays_by)
+        weir__pool_lay_by_seat(self);
+    if (!forgets)
+        return;
+    weir__mutex_lock(&self->miss);
+    weir__pool_fit_caches(self);
+    weir__mutex_unlock(&self->miss);
 }
 
 static bool may_take(void *request, uint32_t block)

@@ -179,6 +179,62 @@ static void what_is_much_goes_by_threads(void **state)
     }
 }
 
+/* Takes and gives back, until the pool has forgotten why threads keep less; how many
+ * blocks came back before. */
+static uint64_t blocks_until_forgotten(pool_scene *it, size_t bytes, int at_once)
+{
+    weir__pool *pool = it->pool->self;
+    blocks all = { it->pool, it->streams[0], bytes, at_once, { NULL } };
+    const uint64_t before = pool->releases;
+    for (int i = 0; i < 400 && (pool->is_frayed || pool->is_crowded); i++)
+        turn_over_blocks(&all);
+    return pool->releases - before;
+}
+
+/* Nothing keeps threads from having more for ever: after some hundred blocks that came
+ * back the next miss lets them; of a small block, or of one that is never kept. */
+static void why_threads_keep_less_is_forgotten(void **state)
+{
+    (void)state;
+    for (int small = 0; small <= 1; small++) {
+        pieces self = in_pieces(1);
+        pool_scene *it = &self.all.it;
+        void *whole = take(it->pool, it->streams[0], WHOLE);
+        must(self.pool->is_frayed && !self.pool->is_crowded);
+        self.pool->is_crowded = true; /* as if it had become that as well */
+        uint64_t count = small ? blocks_until_forgotten(it, SMALL, 8)
+                               : blocks_until_forgotten(it, PART, 1);
+        must(!self.pool->is_frayed && !self.pool->is_crowded);
+        must(count >= 240 && count < 300);
+        give(it->pool, it->streams[0], whole, WHOLE);
+        pieces_end(&self);
+    }
+}
+
+/* But where a pool grows in place, for the sake of having little free. */
+static void in_place_nothing_is_forgotten(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 16 * MIB);
+    must_ok(weir_resource_open(it.device,
+                               "pool(slack=256KiB, cache=1KiB)/growable(chunk=2MiB)",
+                               &it.pool));
+    const weir__pool *pool = it.pool->self;
+    void *parts[PARTS];
+    for (int i = 0; i < PARTS; i++)
+        parts[i] = take(it.pool, it.streams[0], 2 * PART);
+    for (int i = 0; i < PARTS; i += 2)
+        give(it.pool, it.streams[0], parts[i], 2 * PART);
+    must(!pool->is_frayed);
+    void *whole = take(it.pool, it.streams[0], 8 * PART);
+    (void)blocks_until_forgotten(&it, PART, 1);
+    must(pool->is_frayed);
+    give(it.pool, it.streams[0], whole, 8 * PART);
+    for (int i = 1; i < PARTS; i += 2)
+        give(it.pool, it.streams[0], parts[i], 2 * PART);
+    close_scene(&it);
+}
+
 static void lets_go(void *argument)
 {
     (void)argument;
@@ -213,6 +269,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_pool_grows_first),
         cmocka_unit_test(what_is_much_goes_by_threads),
+        cmocka_unit_test(why_threads_keep_less_is_forgotten),
+        cmocka_unit_test(in_place_nothing_is_forgotten),
         cmocka_unit_test(threads_are_counted_now_and_then),
     };
     return cmocka_run_group_tests_name("how pools grow beside what threads keep", tests,

@@ -63,10 +63,12 @@
  * keep much is counted before the pool grows, and now and then. And once all that
  * threads keep was taken back though several streams have more than twice as much free
  * as may be one stretch, for each of these threads, it is 32 MiB at most until one
- * stream has all that is free. Another stream that gets such memory waits for what was
- * put on the first until it left the thread, which may be more than was there when it
- * was freed; or for all that was put there so far, if no stream has wanted more than
- * its own for a while. On an `eager` device nothing is kept.
+ * stream has all that is free. Both are forgotten once a million blocks have come back
+ * to the pool since the last time, but where it grows in place. Another stream that
+ * gets such memory waits for what was put on the first until it left the thread, which
+ * may be more than was there when it was freed; or for all that was put there so far,
+ * if no stream has wanted more than its own for a while. On an `eager` device nothing
+ * is kept.
  *
  * A pool has at most 2^25 blocks, some 33 million, what is free included; or fewer if
  * the process may have few addresses (RLIMIT_AS) when it is made, for which it reserves
