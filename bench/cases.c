@@ -76,6 +76,7 @@ const bench_case cases[] = {
            .step_count = TURNOVER_STEPS * 8),
     LIFO("W6a", 4 * KIB, 1),
     TURNOVER("W6b", 256, 66, LARGE),
+    TURNOVER("W6b/10k", 10000, 67, LARGE),
     { .name = "threads/shared-stream", .kind = &kind_shared_stream, .streams = 1,
       .bytes = 4 * KIB },
     { .name = "threads/freed-by-another", .kind = &kind_other_thread, .streams = 1,

@@ -56,6 +56,8 @@
 #define POOL_SCARCE_SHARE      4u
 #define POOL_POOR_SHARE        32u
 #define POOL_BLOCKS_PER_GATHER 64u
+/* So large a part of what is held may be free in pieces. */
+#define POOL_FRAYED_SHARE      16u
 
 #define POOL_GROWTH_LEAST ((size_t)8 << 20)
 #define POOL_GROWTH_MOST  ((size_t)256 << 20)
@@ -276,7 +278,10 @@ void weir__pool_note_frayed(const weir__request *request)
     weir__pool *self = request->pool;
     weir__mutex_lock(&self->lock);
     size_t room = self->heap.bytes - self->heap.taken_bytes;
-    if (room >= request->bytes && room / self->threads > self->cut_bytes &&
+    size_t much = self->cut_bytes;
+    if (!self->up.can_extend)
+        much = most(much, self->held_bytes / POOL_FRAYED_SHARE);
+    if (room >= request->bytes && room / self->threads > much &&
         (self->up.can_extend || weir__pool_is_shared(self)))
         note_locked(self, &self->is_frayed);
     weir__mutex_unlock(&self->lock);

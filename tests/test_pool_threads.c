@@ -179,6 +179,34 @@ static void what_is_much_goes_by_threads(void **state)
     }
 }
 
+/* More than may lie in one piece, but a 16th of all. */
+static void little_of_all_frays_nothing(void **state)
+{
+    (void)state;
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.growth_bytes = MIB;
+    options.slack_bytes = PART / 4;
+    options.cache_bytes = 4 * SMALL;
+    crew self = crew_begin(&options, 1);
+    pool_scene *it = &self.it;
+    const weir__pool *pool = it->pool->self;
+    void *parts[MIB / PART];
+    for (size_t i = 0; i < MIB / PART; i++)
+        parts[i] = take(it->pool, it->streams[i % 2], PART);
+    give(it->pool, it->streams[0], parts[0], PART); /* no neighbours */
+    give(it->pool, it->streams[1], parts[MIB / PART - 1], PART);
+    must_equal(pool->held_bytes, MIB);
+    must(weir__pool_is_shared(pool));
+    must(free_in(pool) > pool->cut_bytes && free_in(pool) == MIB / 16);
+    void *more = take(it->pool, it->streams[0], PART + SMALL);
+    must_equal(pool->held_bytes, 2 * MIB);
+    must(!pool->is_frayed);
+    give(it->pool, it->streams[0], more, PART + SMALL);
+    for (size_t i = 1; i + 1 < MIB / PART; i++)
+        give(it->pool, it->streams[i % 2], parts[i], PART);
+    crew_end(&self);
+}
+
 /* Takes and gives back, until the pool has forgotten why threads keep less; how many
  * blocks came back before. */
 static uint64_t blocks_until_forgotten(pool_scene *it, size_t bytes, int at_once)
@@ -269,6 +297,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_pool_grows_first),
         cmocka_unit_test(what_is_much_goes_by_threads),
+        cmocka_unit_test(little_of_all_frays_nothing),
         cmocka_unit_test(why_threads_keep_less_is_forgotten),
         cmocka_unit_test(in_place_nothing_is_forgotten),
         cmocka_unit_test(threads_are_counted_now_and_then),

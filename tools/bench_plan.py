@@ -88,7 +88,7 @@ def items_of(quick, cores, scripts):
         items.append(case_item(name, ["null"]))
         items += [case_item(name.replace("lookup", kind), ["null"])
                   for kind in ("lookup-table", "lookup-ahead")]
-    threads = ["W6a"] if quick else ["W6a", "W6b", "threads/shared-stream"]
+    threads = ["W6a"] if quick else ["W6a", "W6b", "W6b/10k", "threads/shared-stream"]
     for name in threads:
         items += [case_item(name, BY_THREADS, n) for n in thread_counts(cores, quick)]
     items.append(case_item("threads/freed-by-another", BY_THREADS, 2))
