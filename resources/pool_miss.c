@@ -502,6 +502,9 @@ static uint32_t look_behind_gates(weir__request *request)
         return 0;
     }
     request->is_placed = false;
+    weir__mutex_lock(&self->lock);
+    self->taken_back += weir__pool_kept_locked(self).blocks;
+    weir__mutex_unlock(&self->lock);
     bool has_more = weir__pool_empty_caches(self);
     weir__pool_note_crowd(self);
     if (has_more || request->is_thorough || !has_seen_all(self)) {

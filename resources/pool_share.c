@@ -37,6 +37,7 @@
 #define POOL_WARY_CACHES  ((size_t)16 << WEIR__HEAP_GRAIN_BITS)
 #define POOL_UNLOOKED_MOST 4u
 #define POOL_FORGETS_AFTER 256u
+#define POOL_TAKES_BACK    64u
 #else
 #define POOL_SLACK_LEAST ((size_t)32 << 20)
 #define POOL_SLACK_SHARE ((size_t)32)
@@ -48,6 +49,7 @@
 #define POOL_WARY_CACHES  ((size_t)32 << 20)
 #define POOL_UNLOOKED_MOST 256u
 #define POOL_FORGETS_AFTER (1u << 20)
+#define POOL_TAKES_BACK    4096u
 #endif
 #define POOL_CACHE_LEAST          ((size_t)64 << 20)
 #define POOL_CACHE_LEAST_IN_PLACE ((size_t)32 << 20)
@@ -58,6 +60,8 @@
 #define POOL_BLOCKS_PER_GATHER 64u
 /* So large a part of what is held may be free in pieces. */
 #define POOL_FRAYED_SHARE      16u
+/* Beyond the first few, one block in so many allocations is taken back. */
+#define POOL_BACK_SHARE        64u
 
 #define POOL_GROWTH_LEAST ((size_t)8 << 20)
 #define POOL_GROWTH_MOST  ((size_t)256 << 20)
@@ -256,11 +260,21 @@ static size_t look_at_kept(weir__pool *self)
     return free + kept.bytes;
 }
 
+/* What was taken back threads miss, block by block: there is an end to that. */
+static bool has_taken_enough_locked(const weir__pool *self) WEIR_REQUIRES(self->lock)
+{
+    return self->taken_back >
+           POOL_TAKES_BACK + self->counts.allocations / POOL_BACK_SHARE;
+}
+
 bool weir__pool_leaves_caches(weir__pool *self)
 {
     size_t bytes = look_at_kept(self), slack = slack_bytes(self);
+    weir__mutex_lock(&self->lock);
+    const bool is_enough = has_taken_enough_locked(self);
+    weir__mutex_unlock(&self->lock);
     return !self->up.can_extend && slack > 0 &&
-           bytes < self->threads * (slack + self->cache_bytes);
+           (is_enough || bytes < self->threads * (slack + self->cache_bytes));
 }
 
 /* Threads keep less from now on: for a while, unless the pool grows in place. */
@@ -282,7 +296,8 @@ void weir__pool_note_frayed(const weir__request *request)
     if (!self->up.can_extend)
         much = most(much, self->held_bytes / POOL_FRAYED_SHARE);
     if (room >= request->bytes && room / self->threads > much &&
-        (self->up.can_extend || weir__pool_is_shared(self)))
+        (self->up.can_extend ||
+         (weir__pool_is_shared(self) && !has_taken_enough_locked(self))))
         note_locked(self, &self->is_frayed);
     weir__mutex_unlock(&self->lock);
 }

@@ -207,6 +207,42 @@ static void little_of_all_frays_nothing(void **state)
     crew_end(&self);
 }
 
+/* A pool that has enough, but for what one stream keeps of it, where another wants some
+ * again and again: after a while it grows, and that is no reason to keep less. */
+static void what_is_taken_back_is_bounded(void **state)
+{
+    (void)state;
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.growth_bytes = 16 * MOST;
+    options.slack_bytes = SMALL;
+    options.cache_bytes = 8 * MOST;
+    crew self = crew_begin(&options, 1);
+    pool_scene *it = &self.it;
+    weir__pool *pool = it->pool->self;
+    blocks all = { it->pool, it->streams[0], MOST, 16, { NULL } };
+    turn_over_blocks(&all);
+    must_equal(pool->held_bytes, 16 * MOST);
+    uint64_t before = 0;
+    for (int i = 0; i < 100 && pool->held_bytes == 16 * MOST; i++) {
+        before = pool->taken_back;
+        void *ptr = take(it->pool, it->streams[1], 14 * MOST);
+        give(it->pool, it->streams[1], ptr, 14 * MOST);
+        turn_over_blocks(&all);
+    }
+    must_equal(pool->held_bytes, 32 * MOST);
+    must(before > 64 && before < 64 + 16 && pool->taken_back == before);
+
+    /* As for a smaller request, which had room enough. */
+    const weir__request request = { .pool = pool, .bytes = SMALL };
+    must(weir__pool_is_shared(pool));
+    weir__pool_note_frayed(&request);
+    must(!pool->is_frayed);
+    pool->taken_back = 0;
+    weir__pool_note_frayed(&request);
+    must(pool->is_frayed);
+    crew_end(&self);
+}
+
 /* Takes and gives back, until the pool has forgotten why threads keep less; how many
  * blocks came back before. */
 static uint64_t blocks_until_forgotten(pool_scene *it, size_t bytes, int at_once)
@@ -298,6 +334,7 @@ int main(void)
         cmocka_unit_test(a_small_pool_grows_first),
         cmocka_unit_test(what_is_much_goes_by_threads),
         cmocka_unit_test(little_of_all_frays_nothing),
+        cmocka_unit_test(what_is_taken_back_is_bounded),
         cmocka_unit_test(why_threads_keep_less_is_forgotten),
         cmocka_unit_test(in_place_nothing_is_forgotten),
         cmocka_unit_test(threads_are_counted_now_and_then),
