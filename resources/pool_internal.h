@@ -74,10 +74,11 @@ typedef struct weir__pool {
                                     keep; one at least; changes with both locks held */
     uint64_t taken_back;         /* blocks, from caches, by requests that went the whole
                                     way; both locks */
-    uint32_t unlooked;           /* requests that went the whole way since; `miss` */
+    uint32_t unlooked;           /* how often caches were fitted since; `miss` */
     size_t cut_bytes;            /* what lies free in one piece of no more than this is
-                                    cut as it comes; likewise */
-    size_t much_bytes;           /* where no more is free in all, everything is */
+                                    cut as it comes; changes with both locks held */
+    size_t much_bytes;           /* where no more is free in all, everything is; as
+                                    that */
     uint64_t place_at;           /* in `releases`: a look at all runs is worth while */
     uint64_t gather_at;          /* in `releases` */
     weir__depot depot;
@@ -491,8 +492,8 @@ uint32_t weir__pool_spare_grains(const weir__pool *pool);
  * or before anybody knows the pool. */
 size_t weir__pool_cache_most(const weir__pool *pool);
 
-/* Elsewhere threads keep less, and blocks have nothing to spare. With the lock miss,
- * without the pool's lock. */
+/* Elsewhere threads keep less, and blocks have nothing to spare. Now and then counts
+ * who keeps much. May close the gates: with the lock miss, without the pool's lock. */
 void weir__pool_fit_caches(weir__pool *pool);
 
 /* What threads that miss are asked to do besides: to lay a seat by, or to forget why

@@ -18,16 +18,20 @@
 
 weir__kept weir__pool_kept_locked(const weir__pool *self)
 {
+    /* Not what they may at the moment: who may keep little keeps next to nothing. */
+    const size_t half = weir__pool_cache_most(self) / 2;
     weir__kept all = { .blocks = (size_t)self->depot.count * WEIR__MAGAZINE,
                        .bytes = self->depot.bytes };
     for (const weir__seat *seat = self->seats; seat != NULL; seat = seat->next) {
         const size_t before = all.bytes;
         for (uint32_t i = 0; seat->caches != NULL && i <= seat->mask; i++) {
             const weir__cache *cache = seat->caches[i];
-            all.blocks += cache != NULL ? weir__cache_blocks(cache) : 0;
-            all.bytes += cache != NULL ? cache->bytes : 0;
+            if (cache == NULL)
+                continue;
+            all.blocks += weir__cache_blocks(cache);
+            all.bytes += cache->bytes;
         }
-        all.threads += all.bytes - before > self->cache_bytes / 2;
+        all.threads += all.bytes - before > half;
     }
     return all;
 }

@@ -74,7 +74,8 @@ void weir__pool_stream_changes(weir__order_listener *listener, weir_stream strea
 /* What caches and depot have. */
 typedef struct weir__kept {
     size_t blocks, bytes;
-    size_t threads;          /* that keep more than half of what they may of a stream */
+    size_t threads;          /* that keep more, of all their streams, than half of what
+                                they may of one where nothing is in the way */
 } weir__kept;
 
 /* With both locks held, under closed gates. */

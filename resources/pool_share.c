@@ -273,8 +273,9 @@ bool weir__pool_leaves_caches(weir__pool *self)
     weir__mutex_lock(&self->lock);
     const bool is_enough = has_taken_enough_locked(self);
     weir__mutex_unlock(&self->lock);
+    size_t each = self->cache_bytes + least(slack, SIZE_MAX - self->cache_bytes);
     return !self->up.can_extend && slack > 0 &&
-           (is_enough || bytes < self->threads * (slack + self->cache_bytes));
+           (is_enough || bytes / self->threads < each);
 }
 
 /* Threads keep less from now on: for a while, unless the pool grows in place. */

@@ -77,9 +77,12 @@ static void a_small_pool_grows_first(void **state)
         { MOST / 2, MOST, 2, 2, true },
         { MOST / 2, MOST, 3, 2, false },
         { MOST / 2, MOST, 3, 3, true },
+        { MOST / 2, MOST, 4, 3, true }, /* the slack counts for each as well */
         { SMALL, 2 * MOST, 3, 3, false }, /* nobody keeps more than half */
         { SMALL, 2 * MOST - SMALL, 3, 3, true },
         { WEIR_POOL_NO_SLACK, MOST, 3, 3, false },
+        { SMALL, SIZE_MAX, 4, 3, true },
+        { SIZE_MAX / 2 + 1, SIZE_MAX, 4, 3, true },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
@@ -99,6 +102,8 @@ static void a_small_pool_grows_first(void **state)
         must_equal(statistics_of(it->pool).held_bytes,
                    (kept + cases[i].grows) * MOST);
         must_equal(cached_in(it->pool).blocks, cases[i].grows ? kept : 0);
+        const weir__pool *pool = it->pool->self;
+        must(pool->much_bytes >= pool->cut_bytes);
         give(it->pool, it->streams[0], ptr, SMALL);
         crew_end(&self);
     }
@@ -299,6 +304,31 @@ static void in_place_nothing_is_forgotten(void **state)
     close_scene(&it);
 }
 
+/* Who keeps all that he may at the moment, where that is little, does not keep much. */
+static void nobody_keeps_much_of_little(void **state)
+{
+    (void)state;
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.growth_bytes = MIB;
+    options.cache_bytes = 16 * MOST;
+    crew self = crew_begin(&options, THREADS);
+    pool_scene *it = &self.it;
+    weir__pool *pool = it->pool->self;
+    blocks all[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        all[i] = (blocks){ it->pool, it->streams[i], MOST, 4, { NULL } };
+    crew_keeps(&self, all, THREADS);
+    weir__pool_seats_close(pool);
+    weir__mutex_lock(&pool->lock);
+    pool->cache_bytes = 4 * MOST; /* as in a pool that is short */
+    const weir__kept kept = weir__pool_kept_locked(pool);
+    weir__mutex_unlock(&pool->lock);
+    weir__pool_seats_open(pool);
+    must_equal(kept.bytes, THREADS * 4 * MOST);
+    must_equal(kept.threads, 0);
+    crew_end(&self);
+}
+
 static void lets_go(void *argument)
 {
     (void)argument;
@@ -322,6 +352,7 @@ static void threads_are_counted_now_and_then(void **state)
         give(it->pool, it->streams[0], ptr, 4 * PART);
     }
     must_equal(self.pool->threads, 1);
+    must(self.pool->unlooked <= 4);
     must_equal(self.pool->held_bytes, 2 * MIB);
     must(weir__pool_is_wary(self.pool));
     give(it->pool, it->streams[0], whole, WHOLE);
@@ -337,6 +368,7 @@ int main(void)
         cmocka_unit_test(what_is_taken_back_is_bounded),
         cmocka_unit_test(why_threads_keep_less_is_forgotten),
         cmocka_unit_test(in_place_nothing_is_forgotten),
+        cmocka_unit_test(nobody_keeps_much_of_little),
         cmocka_unit_test(threads_are_counted_now_and_then),
     };
     return cmocka_run_group_tests_name("how pools grow beside what threads keep", tests,

@@ -23,7 +23,7 @@
  * more than an eighth of what the pool holds), unless there is none much smaller that
  * has room: it waits for others instead, and takes the beginning of the smallest. So
  * it is while more than 64 MiB, and than a 64th of what the pool holds, is free in all
- * (for each thread that keeps much, see below).
+ * (as many times as threads keep much, see below).
  * What is free at the end of what grows in place is part of the request that it grows
  * for.
  * With four streams that take and free at random, and work that is never done, that
@@ -53,23 +53,24 @@
  * is as much as it may; and what threads hand to each other becomes free when a stream
  * looks at what others have, unless it can have some of it. All that threads keep is
  * taken back before the pool refuses; before it grows, if all that is free comes to
- * more than its slack and what a thread may keep of a stream, for each thread that
- * keeps much, which is more than half of that (but a pool that may grow takes no more
- * back than one block in 64 allocations, beyond the first 4096); or if it has no slack,
- * or grows in place; by trim, when a stream is retired or captured, when the thread
- * ends, and by weir_thread_flush; also from threads that sleep. Once a pool had to grow
- * though much was free (more than 32 MiB, and a 16th of what it holds, for each thread
- * that keeps much), in pieces of several streams, or where it grows in place of
- * whichever (and there a 128th is much), a thread keeps less of each stream: a 1024th
- * of what the pool holds, or 1 MiB. How many keep much is counted before the pool
- * grows, and now and then. And once all that threads keep was taken back though several
- * streams have more than twice as much free as may be one stretch, for each of these
- * threads, it is 32 MiB at most until one stream has all that is free. Both are
- * forgotten once a million blocks have come back to the pool since the last time, but
- * where it grows in place. Another stream that gets such memory waits for what was put
- * on the first until it left the thread, which may be more than was there when it was
- * freed; or for all that was put there so far, if no stream has wanted more than its
- * own for a while. On an `eager` device nothing is kept.
+ * more than its slack and what a thread may keep of a stream, as many times as there
+ * are threads that keep much (of all their streams more than half of what they may of
+ * one; once, if none does; and no more than one block in 64 allocations is taken back
+ * so, beyond the first 4096), or if it has no slack, or grows in place; by trim, when a
+ * stream is retired or captured, when the thread ends, and by weir_thread_flush; also
+ * from threads that sleep. Once a pool had to grow though much was free (more than 32
+ * MiB, and a 16th of what it holds, for each thread that keeps much), in pieces of
+ * several streams, or where it grows in place of whichever (and there a 128th is much),
+ * a thread keeps less of each stream: a 1024th of what the pool holds, or 1 MiB. How
+ * many keep much is counted when that is looked at, and now and then. And once all that
+ * threads keep was taken back though several streams have more than twice as much free
+ * as may be one stretch, for each of these threads, it is 32 MiB at most until one
+ * stream has all that is free. Both are forgotten once a million blocks have come back
+ * to the pool since the last time, but where it grows in place. Another stream that
+ * gets such memory waits for what was put on the first until it left the thread, which
+ * may be more than was there when it was freed; or for all that was put there so far,
+ * if no stream has wanted more than its own for a while. On an `eager` device nothing
+ * is kept.
  *
  * A pool has at most 2^25 blocks, some 33 million, what is free included; or fewer if
  * the process may have few addresses (RLIMIT_AS) when it is made, for which it reserves
