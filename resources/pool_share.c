@@ -252,19 +252,21 @@ static size_t look_at_kept(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
     const weir__kept kept = weir__pool_kept_locked(self);
-    size_t free = self->heap.bytes - self->heap.taken_bytes;
+    size_t bytes = self->heap.bytes - self->heap.taken_bytes + kept.bytes;
     self->threads = most(kept.threads, 1);
     weir__pool_note_cut_locked(self);
     weir__mutex_unlock(&self->lock);
     self->unlooked = 0;
-    return free + kept.bytes;
+    return bytes;
 }
 
-/* What was taken back threads miss, block by block: there is an end to that. */
+/* What was taken back threads miss, block by block: where a pool can grow instead there
+ * is an end to that. */
 static bool has_taken_enough_locked(const weir__pool *self) WEIR_REQUIRES(self->lock)
 {
-    return self->taken_back >
-           POOL_TAKES_BACK + self->counts.allocations / POOL_BACK_SHARE;
+    return weir__pool_grows_freely(self) &&
+           self->taken_back >
+               POOL_TAKES_BACK + self->counts.allocations / POOL_BACK_SHARE;
 }
 
 bool weir__pool_leaves_caches(weir__pool *self)
@@ -286,8 +288,8 @@ static void note_locked(weir__pool *self, bool *why) WEIR_REQUIRES(self->lock)
         self->forget_at = self->releases + POOL_FORGETS_AFTER;
 }
 
-/* So it is if there is much room, and enough, of several streams; or of whichever, if
- * it grows in place, so that little is free. */
+/* It is frayed if there is much room, and enough, of several streams; or of whichever,
+ * if it grows in place, so that little is free. */
 void weir__pool_note_frayed(const weir__request *request)
 {
     weir__pool *self = request->pool;

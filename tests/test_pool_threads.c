@@ -242,6 +242,13 @@ static void what_is_taken_back_is_bounded(void **state)
     must(weir__pool_is_shared(pool));
     weir__pool_note_frayed(&request);
     must(!pool->is_frayed);
+    /* Where a pool has no slack it may take back as much as there is. */
+    const size_t slack = pool->options.slack_bytes;
+    pool->options.slack_bytes = WEIR_POOL_NO_SLACK;
+    weir__pool_note_frayed(&request);
+    must(pool->is_frayed);
+    pool->options.slack_bytes = slack;
+    pool->is_frayed = false;
     pool->taken_back = 0;
     weir__pool_note_frayed(&request);
     must(pool->is_frayed);
