@@ -72,8 +72,8 @@ typedef struct weir__pool {
     uint64_t forget_at;          /* in `releases`: these two are over */
     size_t threads;              /* that keep much, when it last looked at what they
                                     keep; one at least; changes with both locks held */
-    uint64_t taken_back;         /* blocks, from caches, by requests that went the whole
-                                    way; both locks */
+    uint64_t taken_back;         /* blocks, from caches, by requests for which it could
+                                    have grown instead; both locks */
     uint32_t unlooked;           /* how often caches were fitted since; `miss` */
     size_t cut_bytes;            /* what lies free in one piece of no more than this is
                                     cut as it comes; changes with both locks held */

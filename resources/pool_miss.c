@@ -503,7 +503,8 @@ static uint32_t look_behind_gates(weir__request *request)
     }
     request->is_placed = false;
     weir__mutex_lock(&self->lock);
-    self->taken_back += weir__pool_kept_locked(self).blocks;
+    if (weir__pool_grows_freely(self)) /* else there is no choice */
+        self->taken_back += weir__pool_kept_locked(self).blocks;
     weir__mutex_unlock(&self->lock);
     bool has_more = weir__pool_empty_caches(self);
     weir__pool_note_crowd(self);

@@ -260,13 +260,11 @@ static size_t look_at_kept(weir__pool *self)
     return bytes;
 }
 
-/* What was taken back threads miss, block by block: where a pool can grow instead there
- * is an end to that. */
+/* What was taken back threads miss, block by block: there is an end to that. */
 static bool has_taken_enough_locked(const weir__pool *self) WEIR_REQUIRES(self->lock)
 {
-    return weir__pool_grows_freely(self) &&
-           self->taken_back >
-               POOL_TAKES_BACK + self->counts.allocations / POOL_BACK_SHARE;
+    return self->taken_back >
+           POOL_TAKES_BACK + self->counts.allocations / POOL_BACK_SHARE;
 }
 
 bool weir__pool_leaves_caches(weir__pool *self)

@@ -242,16 +242,30 @@ static void what_is_taken_back_is_bounded(void **state)
     must(weir__pool_is_shared(pool));
     weir__pool_note_frayed(&request);
     must(!pool->is_frayed);
-    /* Where a pool has no slack it may take back as much as there is. */
-    const size_t slack = pool->options.slack_bytes;
-    pool->options.slack_bytes = WEIR_POOL_NO_SLACK;
-    weir__pool_note_frayed(&request);
-    must(pool->is_frayed);
-    pool->options.slack_bytes = slack;
-    pool->is_frayed = false;
     pool->taken_back = 0;
     weir__pool_note_frayed(&request);
     must(pool->is_frayed);
+    crew_end(&self);
+}
+
+/* What a pool takes back where it has no choice does not count: later it may have. */
+static void what_has_to_be_taken_back_is_not_counted(void **state)
+{
+    (void)state;
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.growth_bytes = options.limit_bytes = 16 * MOST;
+    options.cache_bytes = 16 * MOST;
+    crew self = crew_begin(&options, 1);
+    pool_scene *it = &self.it;
+    const weir__pool *pool = it->pool->self;
+    blocks all = { it->pool, it->streams[0], MOST, 16, { NULL } };
+    turn_over_blocks(&all);
+    turn_over_blocks(&all);
+    must(cached_in(it->pool).blocks > 0);
+    void *ptr = take(it->pool, it->streams[1], 16 * MOST);
+    must_equal(cached_in(it->pool).blocks, 0);
+    must_equal(pool->taken_back, 0);
+    give(it->pool, it->streams[1], ptr, 16 * MOST);
     crew_end(&self);
 }
 
@@ -373,6 +387,7 @@ int main(void)
         cmocka_unit_test(what_is_much_goes_by_threads),
         cmocka_unit_test(little_of_all_frays_nothing),
         cmocka_unit_test(what_is_taken_back_is_bounded),
+        cmocka_unit_test(what_has_to_be_taken_back_is_not_counted),
         cmocka_unit_test(why_threads_keep_less_is_forgotten),
         cmocka_unit_test(in_place_nothing_is_forgotten),
         cmocka_unit_test(nobody_keeps_much_of_little),

@@ -22,10 +22,9 @@
  * A stream does not cut up its own in a stretch that is large (more than 32 MiB, and
  * more than an eighth of what the pool holds), unless there is none much smaller that
  * has room: it waits for others instead, and takes the beginning of the smallest. So
- * it is while more than 64 MiB, and than a 64th of what the pool holds, is free in all
- * (as many times as threads keep much, see below).
- * What is free at the end of what grows in place is part of the request that it grows
- * for.
+ * it is while more than 64 MiB, and than a 64th of what the pool holds, is free in all,
+ * for each thread that keeps much (below), and once if none does. What is free at the
+ * end of what grows in place is part of the request that it grows for.
  * With four streams that take and free at random, and work that is never done, that
  * holds 1.12 times what is out at most, on recorded programs of 1 to 18 GiB; and makes
  * a stream wait for another with one in four allocations where 13 blocks are all there
