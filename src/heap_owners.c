@@ -106,6 +106,16 @@ static bool owner_make(weir__heap *heap)
 
 /* ---- those that nothing names ---- */
 
+/* A thread may be putting the block on its stack, or taking it from there, just now:
+ * then `link` is of another moment than the tag and may be anything. The owner that
+ * such a thread's blocks have is pinned. */
+static void name_linked(const weir__heap *heap, const weir__heap_block *block)
+{
+    uint32_t slot = weir__heap_link(block);
+    if (slot < heap->owner_count)
+        heap->owners[slot]->is_named = true;
+}
+
 static void name_records(const weir__heap *heap, uint32_t record)
 {
     for (const weir__heap_free *at; record != 0; record = at->more) {
@@ -124,11 +134,11 @@ static void name_owners(const weir__heap *heap, const weir__heap_block *block)
         name_records(heap, weir__heap_link(block));
         return;
     case WEIR__HEAP_OUT:
-        heap->owners[weir__heap_link(block)]->is_named = true;
+        name_linked(heap, block);
         return;
     case WEIR__HEAP_CACHED:
         if (holder == 0) /* nobody's: it is on its way back */
-            heap->owners[weir__heap_link(block)]->is_named = true;
+            name_linked(heap, block);
         return;
     case WEIR__HEAP_FREE:
     case WEIR__HEAP_RETURNED:

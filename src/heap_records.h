@@ -76,7 +76,8 @@ typedef struct weir__heap_block {
                                 reads it without the lock sees no tag of another's */
     _Atomic uint32_t grains;
     _Atomic uint32_t link;   /* OUT: the owner (heap.h) whose stream it was handed out
-                                on; CACHED: its holder's; else the heap's */
+                                on; CACHED: its holder's; else the heap's. Between the
+                                first two it is set before the tag, or after it */
 } weir__heap_block;
 _Static_assert(WEIR__HEAP_ADDRESS_BITS - WEIR__HEAP_GRAIN_BITS + WEIR__TAG_BITS == 64,
                "a head has room for any base");

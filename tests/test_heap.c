@@ -467,6 +467,32 @@ static void heap_forgets_clocks(void **state)
     weir__heap_close(&heap);
 }
 
+/* A thread may be between the two words of a block of its own while owners that nothing
+ * names are looked for: its tag says that it is out, its link is none of theirs. */
+static void heap_forgets_clocks_while_links_change(void **state)
+{
+    (void)state;
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    open_heap(&heap, &chunk, 64 * GRAIN);
+    const weir__heap_owner *done = weir__heap_owner_at(&heap, WEIR__OWNER_DONE);
+    must(weir__heap_promise(&heap));
+    uint32_t out = take_best(&heap, done, GRAIN, GRAIN);
+    weir__heap_forget_promise(&heap);
+    uint32_t links[] = { heap.owner_room, UINT32_MAX };
+    uint32_t count = 0;
+    for (uint64_t clock = 1; clock <= 200; clock++) {
+        atomic_store(&weir__heap_block_of(&heap, out)->link, links[clock % 2]);
+        must(weir__heap_owner_get(&heap, clock, NULL) != NULL);
+        if (clock == 100)
+            count = heap.owner_count;
+    }
+    must_equal(heap.owner_count, count); /* some were forgotten */
+    atomic_store(&weir__heap_block_of(&heap, out)->link, WEIR__OWNER_DONE);
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
 /* Addresses that a record cannot name are refused, and so is memory for the map. */
 static void heap_refuses_what_it_cannot_map(void **state)
 {
@@ -542,6 +568,7 @@ int main(void)
         cmocka_unit_test(heap_makes_do_with_few_addresses),
         cmocka_unit_test(heap_is_small),
         cmocka_unit_test(heap_forgets_clocks),
+        cmocka_unit_test(heap_forgets_clocks_while_links_change),
         cmocka_unit_test(heap_refuses_what_it_cannot_map),
         cmocka_unit_test(heap_knows_the_highest_addresses),
     };

@@ -1,9 +1,12 @@
 /* test_pool_owners.c - whose memory is that comes back: for streams that Weir knows,
  * and for captures, a pool has an owner ready when the stream becomes known or the
  * capture begins. A free then asks for no host memory, and loses no mark. */
+#include <pthread.h>
+
 #include "device/device.h"
 #include "internal.h"
 #include "stream_order.h"
+#include "support_hits.h"
 #include "support_pool.h"
 #include "support_sweep.h"
 
@@ -152,6 +155,56 @@ static void streams_that_come_and_go_leave_no_owners(void **state)
     close_scene(&it);
 }
 
+#define HITTERS 4
+
+typedef struct hitter {
+    pool_scene *scene;
+    weir_stream stream;
+    atomic_bool *stops;
+    pthread_t thread;
+} hitter;
+
+/* Blocks whose records come after as many as there are owners. */
+static void *hits(void *argument)
+{
+    hitter *self = argument;
+    enum { BEFORE = 25, OUT = 4 };
+    weir_resource *pool = self->scene->pool;
+    void *before[BEFORE], *out[OUT];
+    for (int i = 0; i < BEFORE; i++)
+        before[i] = take(pool, self->stream, KIB);
+    while (!atomic_load(self->stops)) {
+        for (int i = 0; i < OUT; i++)
+            out[i] = take(pool, self->stream, KIB);
+        for (int i = 0; i < OUT; i++)
+            give(pool, self->stream, out[i], KIB);
+    }
+    for (int i = 0; i < BEFORE; i++)
+        give(pool, self->stream, before[i], KIB);
+    return NULL;
+}
+
+/* Owners that nothing names are looked for while threads put blocks on their stacks and
+ * take them from there. */
+static void streams_come_and_go_while_others_hit(void **state)
+{
+    (void)state;
+    uint64_t rounds = support_bound("test_pool_owners.streams", 200, 5000);
+    pool_scene it = open_scene(1, 0, MIB, MIB);
+    reopen_cached(&it, MIB);
+    atomic_bool stops = false;
+    hitter all[HITTERS];
+    for (int i = 0; i < HITTERS; i++) {
+        all[i] = (hitter){ &it, it.streams[i % STREAMS], &stops, 0 };
+        must(pthread_create(&all[i].thread, NULL, hits, &all[i]) == 0);
+    }
+    come_and_go(&it, (int)rounds);
+    atomic_store(&stops, true);
+    for (int i = 0; i < HITTERS; i++)
+        must(pthread_join(all[i].thread, NULL) == 0);
+    close_scene(&it);
+}
+
 /* A stream has left a magazine in the depot; its clock is dropped, its owner has become
  * another's, and none is spare. What it freed is done, so it is not set aside. */
 static void what_is_done_needs_no_owner(void **state)
@@ -272,6 +325,7 @@ int main(void)
         cmocka_unit_test(frees_on_streams_made_before_keep_their_marks),
         cmocka_unit_test(frees_in_captures_keep_their_marks),
         cmocka_unit_test(streams_that_come_and_go_leave_no_owners),
+        cmocka_unit_test(streams_come_and_go_while_others_hit),
         cmocka_unit_test(what_is_done_needs_no_owner),
         cmocka_unit_test(clocks_that_never_begin_leave_no_owners),
     };
