@@ -98,13 +98,9 @@ typedef struct weir__bin {
  * merged and cut anew, but one with the same address, tag and size is as it was. The
  * head is of no block if another alignment was asked for than WEIR_ALIGNMENT. */
 typedef struct weir__recent {
-    const void *ptr;
     uint64_t head;           /* of its record */
-    weir__heap_block *block;
-    uint32_t id;
-    uint16_t bin;            /* of its size: how far from the first, in bytes; no type
-                                that could be stored with `id`, which are soon read
-                                one by one */
+    uint32_t id;             /* of that */
+    uint32_t bin;            /* of its size: how far from the first, in bytes */
 } weir__recent;
 
 /* Linked records, all with one tag. */
@@ -146,6 +142,9 @@ typedef struct weir__cache {
     weir__lost lost;         /* until the pool knows */
 } weir__cache;
 
+/* No stream's, and empty. */
+extern weir__cache weir__no_cache;
+
 /* What a thread has done with a pool. Written by who is behind the gate. */
 typedef struct weir__tally {
     uint64_t allocations;
@@ -160,7 +159,8 @@ typedef struct weir__seat {
     const struct weir__pool *quick; /* the same, if quick calls may be quick; null: in a
                                        run, where threads take turns at each call, and
                                        no ledger that is told of it */
-    weir__cache *out_of;     /* of `caches`: one that is allocated from, or null */
+    weir__cache *out_of;     /* of `caches`: one that is allocated from; or
+                                weir__no_cache */
     weir__cache *back_to;    /* and one that is freed to: often another */
     weir__cache **caches;    /* open addressing by stream, a power of two, or null */
     uint32_t mask;
@@ -227,7 +227,6 @@ static inline uint32_t weir__cache_index_above(uint32_t below)
     return (shift << WEIR__CLASS_BITS) + (below >> shift);
 }
 _Static_assert(WEIR__CLASSED_GRAINS <= WEIR__CACHED_GRAINS, "all of a class have one");
-_Static_assert(WEIR__BINS * sizeof(weir__bin) <= UINT16_MAX, "who is recent knows its");
 
 /* Which bin alone may have blocks of `grains` grains, at least 1. What none may have
  * shares the last. */
@@ -274,24 +273,21 @@ static inline weir__bin *weir__bin_at(weir__cache *cache, size_t offset)
 
 /* A block is handed out at `ptr`, whose record begins with `head`. Inverted that is no
  * block's. */
-static inline void weir__recent_set(weir__seat *seat, const void *ptr,
-                                    weir__heap_block *block, uint32_t id, uint64_t head,
-                                    size_t alignment, size_t bin)
+static inline void weir__recent_set(weir__seat *seat, const void *ptr, uint32_t id,
+                                    uint64_t head, size_t alignment, size_t bin)
 {
     weir__recent *recent = weir__recent_of(seat, ptr);
-    recent->ptr = ptr;
     recent->head = alignment == WEIR_ALIGNMENT ? head : ~head;
-    recent->block = block;
     recent->id = id;
-    recent->bin = (uint16_t)bin;
+    recent->bin = (uint32_t)bin;
 }
 
 static inline void weir__recent_taken(weir__seat *seat, const void *ptr,
                                       weir__heap_taken taken, size_t alignment,
                                       size_t bin)
 {
-    weir__recent_set(seat, ptr, taken.block, taken.id, weir__heap_head(ptr, taken.tag),
-                     alignment, bin);
+    weir__recent_set(seat, ptr, taken.id, weir__heap_head(ptr, taken.tag), alignment,
+                     bin);
 }
 
 static inline uint32_t weir__link_of(const weir__heap_block *block)

@@ -95,7 +95,7 @@ static WEIR_INLINE bool take_top(weir__pool *self, weir__seat *seat,
     void *ptr = bin->ptr;
     weir__heap_set_head(block, head);
     *out = ptr;
-    weir__recent_set(seat, ptr, block, bin->top_id, head, alignment,
+    weir__recent_set(seat, ptr, bin->top_id, head, alignment,
                      weir__bin_offset(cache, bin));
     (void)weir__bin_pop(bin, &self->heap.view);
     weir__link_set(block, cache->owner);
@@ -198,14 +198,23 @@ static inline weir_status allocate_with(weir__pool *self, weir_stream stream,
                : allocate_inside(self, stream, bytes, alignment, out, cache);
 }
 
+/* The stream's cache, which may be anywhere, and is at hand then; or null. */
+static inline weir__cache *find_cache(const weir__seat *seat, weir__cache **at_hand,
+                                      weir_stream stream)
+{
+    weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
+    *at_hand = cache != NULL ? cache : &weir__no_cache;
+    return cache;
+}
+
 /* The same where the stream's cache may be anywhere. */
 static WEIR_NOINLINE weir_status find_and_allocate(weir__pool *self, weir_stream stream,
                                                    size_t bytes, size_t alignment,
                                                    void **out)
 {
     weir__seat *seat = weir__own_thread.seat;
-    seat->out_of = weir__cache_find(seat, weir__stream_of(stream));
-    return allocate_with(self, stream, bytes, alignment, out, seat->out_of);
+    weir__cache *cache = find_cache(seat, &seat->out_of, stream);
+    return allocate_with(self, stream, bytes, alignment, out, cache);
 }
 
 weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
@@ -220,12 +229,10 @@ weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
     return weir__pool_allocate_slowly(self, stream, bytes, alignment, out);
 }
 
-/* The calling thread's seat in the pool, if that is the one it used last, and may be
- * used as quickly as that. */
-static inline weir__seat *hit_seat(const weir__pool *self)
+/* Whether the calling thread's seat is one in the pool, and may be used quickly. */
+static inline bool is_quick(const weir__seat *seat, const weir__pool *self)
 {
-    weir__seat *seat = weir__own_thread.seat;
-    return WEIR_LIKELY(seat != NULL && seat->quick == self) ? seat : NULL;
+    return WEIR_LIKELY(seat->quick == self);
 }
 
 /* The stream's cache, if it is the one at hand or at its first place; behind the
@@ -234,32 +241,46 @@ static inline weir__cache *near_cache(const weir__seat *seat, weir__cache **at_h
                                       weir_stream stream)
 {
     weir__cache *cache = *at_hand;
-    if (WEIR_LIKELY(cache != NULL &&
-                    (cache->stream == stream || cache->alias == stream)))
+    if (WEIR_LIKELY(cache->stream == stream || cache->alias == stream))
         return cache;
     weir__cache *near = weir__cache_probe(seat, stream);
-    if (WEIR_UNLIKELY(cache == NULL))
+    if (WEIR_UNLIKELY(cache == &weir__no_cache) && near != NULL)
         *at_hand = near;
     return near;
 }
 
-weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
-                           size_t alignment, void **out)
+/* What is no plain hit by its arguments, or is refused at the gate. */
+static WEIR_NOINLINE weir_status hit_any(weir_resource *mr, weir_stream stream,
+                                         size_t bytes, size_t alignment, void **out)
 {
     weir__pool *self = mr->self;
-    weir__seat *seat = hit_seat(self);
-    if (WEIR_UNLIKELY(seat == NULL || bytes - 1 >= self->gate_bytes ||
+    weir__seat *seat = weir__own_thread.seat;
+    if (WEIR_UNLIKELY(!is_quick(seat, self) || bytes - 1 >= self->gate_bytes ||
                       alignment != WEIR_ALIGNMENT || out == NULL ||
                       weir__device_is_lost(self->device) ||
                       !weir__gate_enter(&seat->gate)))
         return weir__allocate_rest(mr, stream, bytes, alignment, out);
+    weir__cache *cache = near_cache(seat, &seat->out_of, stream);
+    return WEIR_LIKELY(cache != NULL)
+               ? allocate_with(self, stream, bytes, alignment, out, cache)
+               : find_and_allocate(self, stream, bytes, alignment, out);
+}
+
+static WEIR_INLINE weir_status hit(weir_resource *mr, weir_stream stream, size_t bytes,
+                                   size_t alignment, void **out, bool fences)
+{
+    weir__pool *self = mr->self;
+    weir__seat *seat = weir__own_thread.seat;
+    if (WEIR_UNLIKELY(!is_quick(seat, self) || bytes - 1 >= self->hit_bytes ||
+                      alignment != WEIR_ALIGNMENT || out == NULL ||
+                      weir__device_is_lost(self->device) ||
+                      !weir__gate_enter_as(&seat->gate, fences)))
+        return hit_any(mr, stream, bytes, alignment, out);
 
     weir__cache *cache = near_cache(seat, &seat->out_of, stream);
     if (WEIR_UNLIKELY(cache == NULL))
         return find_and_allocate(self, stream, bytes, alignment, out);
     const uint32_t below = (uint32_t)((bytes - 1) >> WEIR__HEAP_GRAIN_BITS);
-    if (WEIR_UNLIKELY(below >= WEIR__CLASSED_GRAINS)) /* never a plain hit */
-        return allocate_with(self, stream, bytes, alignment, out, cache);
     weir__bin *bin = &cache->bins[weir__cache_index_above(below)];
     /* Nothing smaller than the request, and no larger than it may be at the moment. */
     uint32_t spare = atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
@@ -268,6 +289,18 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
         return allocate_inside(self, stream, bytes, alignment, out, cache);
     weir__gate_leave_alone(&seat->gate);
     return WEIR_OK;
+}
+
+weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
+                           size_t alignment, void **out)
+{
+    return hit(mr, stream, bytes, alignment, out, false);
+}
+
+weir_status weir__pool_hit_fenced(weir_resource *mr, weir_stream stream, size_t bytes,
+                                  size_t alignment, void **out)
+{
+    return hit(mr, stream, bytes, alignment, out, true);
 }
 
 /* ---- back ---- */
@@ -453,7 +486,7 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
     weir__seat *seat = weir__own_thread.seat;
     weir__found it = { 0 };
     if (WEIR_UNLIKELY(cache == NULL))
-        cache = seat->back_to = weir__cache_find(seat, weir__stream_of(stream));
+        cache = find_cache(seat, &seat->back_to, stream);
     if (WEIR_LIKELY(cache != NULL && bytes <= self->gate_bytes &&
                     is_power_of_two(alignment)))
         it = weir__pool_look_up_out(self, ptr, bytes, alignment);
@@ -471,25 +504,38 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
     return weir__deallocate_rest(mr, stream, ptr, bytes, alignment);
 }
 
-bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_t bytes,
-                         size_t alignment)
+static WEIR_INLINE bool hit_back(weir_resource *mr, weir_stream stream, void *ptr,
+                                 size_t bytes, size_t alignment, bool fences)
 {
     weir__pool *self = mr->self;
-    weir__seat *seat = hit_seat(self);
-    if (WEIR_UNLIKELY(seat == NULL || !weir__gate_enter(&seat->gate)))
+    weir__seat *seat = weir__own_thread.seat;
+    if (WEIR_UNLIKELY(!is_quick(seat, self) ||
+                      !weir__gate_enter_as(&seat->gate, fences)))
         return weir__deallocate_rest(mr, stream, ptr, bytes, alignment);
 
     weir__cache *cache = near_cache(seat, &seat->back_to, stream);
     if (WEIR_UNLIKELY(cache == NULL))
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
     const weir__recent *recent = weir__recent_of(seat, ptr);
-    weir__heap_block *block = recent->block;
+    weir__heap_block *block = weir__heap_at(&self->heap.view, recent->id);
     const uint64_t head = recent->head;
-    if (recent->ptr != ptr || alignment != WEIR_ALIGNMENT ||
+    if (weir__heap_head_base(head) != (uintptr_t)ptr || alignment != WEIR_ALIGNMENT ||
         !weir__heap_is_still(block, head) ||
         weir__heap_asked_bytes(block, (uint32_t)head) != bytes)
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
     weir__bin *bin = weir__bin_at(cache, recent->bin);
     return put_on_stack(self, seat, cache, bin, block, recent->id, ptr, bytes,
                         WEIR_ALIGNMENT);
+}
+
+bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_t bytes,
+                         size_t alignment)
+{
+    return hit_back(mr, stream, ptr, bytes, alignment, false);
+}
+
+bool weir__pool_hit_back_fenced(weir_resource *mr, weir_stream stream, void *ptr,
+                                size_t bytes, size_t alignment)
+{
+    return hit_back(mr, stream, ptr, bytes, alignment, true);
 }

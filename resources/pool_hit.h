@@ -18,6 +18,11 @@ weir_status weir__pool_hit(weir_resource *mr, weir_stream stream, size_t bytes,
                            size_t alignment, void **out);
 bool weir__pool_hit_back(weir_resource *mr, weir_stream stream, void *ptr, size_t bytes,
                          size_t alignment);
+/* The same where owners of gates fence. */
+weir_status weir__pool_hit_fenced(weir_resource *mr, weir_stream stream, size_t bytes,
+                                  size_t alignment, void **out);
+bool weir__pool_hit_back_fenced(weir_resource *mr, weir_stream stream, void *ptr,
+                                size_t bytes, size_t alignment);
 
 bool weir__pool_deallocate_after(void *context, void *ptr, size_t bytes,
                                  size_t alignment, const weir_point *points,

@@ -36,6 +36,7 @@ typedef struct weir__pool {
 
     /* Set once, when it is made: */
     size_t gate_bytes;           /* the largest request that looks into caches; or 0 */
+    size_t hit_bytes;            /* and that may be a plain hit */
     bool listens;                /* the ledger hears what threads know to be done */
     size_t pass_alignment;       /* what is to be aligned so is upstream's business
                                     (pool_pages.c); SIZE_MAX: nothing is */

@@ -157,9 +157,18 @@ static const weir_resource_ops pool_ops = {
     .cut = weir__pool_cut,
 };
 
-static const weir__counting pool_counting = { .close = pool_close,
-                                              .allocate = weir__pool_hit,
-                                              .deallocate = weir__pool_hit_back };
+/* As gates are entered in this process. */
+static const weir__counting *pool_counting(void)
+{
+    static const weir__counting plain = { .close = pool_close,
+                                          .allocate = weir__pool_hit,
+                                          .deallocate = weir__pool_hit_back };
+    static const weir__counting fenced = { .close = pool_close,
+                                           .allocate = weir__pool_hit_fenced,
+                                           .deallocate = weir__pool_hit_back_fenced };
+    weir__gate_prepare();
+    return weir__gate_fences ? &fenced : &plain;
+}
 
 static weir_status options_read(const weir_pool_options *from, weir_pool_options *out)
 {
@@ -185,6 +194,15 @@ static size_t pass_alignment(const weir__pool *self)
     bool passes = up->can_extend && up->cut_bytes != 0 &&
                   self->options.limit_bytes == SIZE_MAX;
     return passes ? up->cut_bytes : SIZE_MAX;
+}
+
+static void allow_caches(weir__pool *self)
+{
+    self->cache_bytes = weir__pool_cache_most(self);
+    if (self->cache_bytes < WEIR__HEAP_GRAIN)
+        return;
+    self->gate_bytes = POOL_GATE_BYTES;
+    self->hit_bytes = weir__grains_size(WEIR__CLASSED_GRAINS);
 }
 
 weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *options,
@@ -219,9 +237,7 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
                           .up = up,
                           .listener = { .clock_begins = weir__pool_clock_begins,
                                         .stream_changes = weir__pool_stream_changes } };
-    self->cache_bytes = weir__pool_cache_most(self);
-    if (self->cache_bytes >= WEIR__HEAP_GRAIN)
-        self->gate_bytes = POOL_GATE_BYTES;
+    allow_caches(self);
     self->listens = self->device->listens;
     self->pass_alignment = pass_alignment(self);
     atomic_init(&self->spare_grains, weir__pool_spare_grains(self));
@@ -248,7 +264,7 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
         ops.extend = NULL;
         ops.cut = NULL;
     }
-    status = weir__resource_create_counting(&ops, &pool_counting, self, out);
+    status = weir__resource_create_counting(&ops, pool_counting(), self, out);
     if (status != WEIR_OK) {
         weir__order_unlisten(self->order, &self->listener);
         pool_free(self);

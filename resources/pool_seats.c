@@ -19,6 +19,10 @@ struct weir__thread_caches {
     weir__seat *mine;
 };
 
+weir__seat weir__no_seat;
+weir__cache weir__no_cache = { .stream = (weir_stream)&weir__no_cache,
+                               .alias = (weir_stream)&weir__no_cache };
+
 /* ---- the calling thread's seats ---- */
 
 weir__seat *weir__seat_search(const weir__pool *pool)
@@ -56,7 +60,7 @@ static void sweep_mine(weir__thread_caches *caches)
         }
         *link = seat->next_mine;
         if (weir__own_thread.seat == seat)
-            weir__own_thread.seat = NULL;
+            weir__own_thread.seat = &weir__no_seat;
         seat_free(seat);
     }
 }
@@ -211,7 +215,7 @@ static void seat_end_caches(weir__pool *self, weir__seat *seat)
         seat->caches[i] = NULL;
     }
     seat->cache_count = 0;
-    seat->out_of = seat->back_to = NULL;
+    seat->out_of = seat->back_to = &weir__no_cache;
 }
 
 /* After the caches: what then is in a list is in none that there is. */
@@ -286,7 +290,7 @@ static void table_remove(weir__seat *seat, uint32_t at)
 {
     seat->caches[at] = NULL;
     seat->cache_count--;
-    seat->out_of = seat->back_to = NULL;
+    seat->out_of = seat->back_to = &weir__no_cache;
     for (uint32_t i = (at + 1) & seat->mask; seat->caches[i] != NULL;
          i = (i + 1) & seat->mask) {
         weir__cache *cache = seat->caches[i];
@@ -421,8 +425,9 @@ static weir__seat *seat_add(weir__pool *self, weir__thread_caches *caches,
         return NULL;
     const bool is_quick = weir__own_thread.baton == NULL || self->listens;
     *seat = (weir__seat){ .pool = self, .quick = is_quick ? self : NULL,
+                          .out_of = &weir__no_cache, .back_to = &weir__no_cache,
                           .gives_back = spare != NULL };
-    seat->recent[0].ptr = (const void *)UINTPTR_MAX; /* whose place is not null's */
+    seat->recent[0].head = UINT64_MAX; /* whose place is not null's */
     weir__gate_init(&seat->gate);
     weir__mutex_lock(&self->seats_lock);
     bool is_late = self->no_more_seats;

@@ -14,8 +14,7 @@ weir__seat *weir__seat_search(const weir__pool *pool);
 static inline weir__seat *weir__seat_here(const weir__pool *pool)
 {
     weir__seat *seat = weir__own_thread.seat;
-    return WEIR_LIKELY(seat != NULL && seat->pool == pool) ? seat
-                                                           : weir__seat_search(pool);
+    return WEIR_LIKELY(seat->pool == pool) ? seat : weir__seat_search(pool);
 }
 
 /* Sees to it that the thread has a cache for `stream`, where there can be one. May ask

@@ -48,9 +48,14 @@ bool weir__gate_is_mine(const weir__gate *gate)
 }
 #endif
 
-void weir__gate_init(weir__gate *gate)
+void weir__gate_prepare(void)
 {
     (void)pthread_once(&registered, register_process);
+}
+
+void weir__gate_init(weir__gate *gate)
+{
+    weir__gate_prepare();
     atomic_init(&gate->busy, 0);
     atomic_init(&gate->closed, 0);
     gate->owner = weir__thread_self()->number;
@@ -104,7 +109,7 @@ bool weir__gate_is_closed(const weir__gate *gate)
 #ifdef WEIR_TESTING
 void weir__gate_force_fences(bool force)
 {
-    (void)pthread_once(&registered, register_process);
+    weir__gate_prepare();
     if (force)
         weir__gate_fences = true;
     else

@@ -61,14 +61,18 @@ typedef struct weir__gate {
     uint64_t owner;          /* its number; set by init */
 } weir__gate;
 
-/* Owners fence, because membarrier was refused. Set before there is any gate. */
+/* Owners fence, because membarrier was refused. Set before there is any gate, by
+ * weir__gate_prepare at the latest. */
 extern bool weir__gate_fences __attribute__((visibility("hidden")));
 
-/* An open gate, nobody inside; the calling thread is its owner. Cannot fail: the
- * process's first one asks for membarrier, and where that is refused owners fence from
- * then on. Nothing is to be undone when a gate goes, or when another thread that is to
- * own it calls this again: nobody may be inside then, or at work on the gate, and who
- * comes later is ordered behind it (by the flushers' lock). */
+/* Asks for membarrier, if nobody in the process has. Cannot fail: where it is refused
+ * owners fence from then on. */
+void weir__gate_prepare(void);
+
+/* An open gate, nobody inside; the calling thread is its owner. Cannot fail. Nothing is
+ * to be undone when a gate goes, or when another thread that is to own it calls this
+ * again: nobody may be inside then, or at work on the gate, and who comes later is
+ * ordered behind it (by the flushers' lock). */
 void weir__gate_init(weir__gate *gate);
 
 /* Tells a stepped run that who waits at the gate may go on: the owner has left, or the
@@ -79,13 +83,14 @@ void weir__gate_tell(const weir__gate *gate);
 /* For test builds. */
 bool weir__gate_is_mine(const weir__gate *gate);
 
-/* Owner only, and not while inside. True: inside until weir__gate_leave, what the gate
+/* Owner only, and not while inside; `fences` is what weir__gate_fences is, for who has
+ * looked before. True: inside until weir__gate_leave, what the gate
  * guards is the owner's. False: a flusher has closed the gate, and the owner is not
  * inside; who wants to know when it is open waits for the lock that flushers hold. */
-static inline bool weir__gate_enter(weir__gate *gate)
+static inline bool weir__gate_enter_as(weir__gate *gate, bool fences)
 {
     WEIR_ASSERT(weir__gate_is_mine(gate), "a thread enters by a gate of another's");
-    if (WEIR_UNLIKELY(weir__gate_fences)) {
+    if (WEIR_UNLIKELY(fences)) {
         WEIR__GATE_EXCHANGE(&gate->busy, 1);
         if (WEIR__GATE_LOAD(&gate->closed, memory_order_seq_cst) == 0)
             return true;
@@ -100,6 +105,11 @@ static inline bool weir__gate_enter(weir__gate *gate)
     /* Release, as in weir__gate_leave: earlier visits are over for who reads this. */
     WEIR__GATE_STORE(&gate->busy, 0, memory_order_release);
     return false;
+}
+
+static inline bool weir__gate_enter(weir__gate *gate)
+{
+    return weir__gate_enter_as(gate, weir__gate_fences);
 }
 
 /* Owner only, inside. Once it is out a flusher may end the gate: so it looks whether
@@ -151,8 +161,8 @@ void weir__gate_open(weir__gate *gate);
 bool weir__gate_is_closed(const weir__gate *gate);
 
 #ifdef WEIR_TESTING
-/* Owners fence, whatever membarrier answers; false: as it answers. While no gate is in
- * use. */
+/* Owners fence, whatever membarrier answers; false: as it answers. While there is no
+ * gate in use, and no pool. */
 void weir__gate_force_fences(bool force);
 #endif
 

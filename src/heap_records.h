@@ -180,9 +180,14 @@ static inline uint64_t weir__heap_grain(const weir__heap_block *block)
     return weir__heap_head_of(block) >> WEIR__TAG_BITS;
 }
 
+static inline uintptr_t weir__heap_head_base(uint64_t head)
+{
+    return (uintptr_t)(head >> WEIR__TAG_BITS << WEIR__HEAP_GRAIN_BITS);
+}
+
 static inline uintptr_t weir__heap_base(const weir__heap_block *block)
 {
-    return (uintptr_t)(weir__heap_grain(block) << WEIR__HEAP_GRAIN_BITS);
+    return weir__heap_head_base(weir__heap_head_of(block));
 }
 
 static inline uint32_t weir__heap_grains(const weir__heap_block *block)

@@ -119,8 +119,8 @@ typedef struct weir__thread {
     weir__error_record *error;         /* what weir_last_error() reads, or null */
     struct weir__baton *baton;         /* the run it takes part in, or null */
     struct weir__thread_caches *caches; /* memory that it keeps, or null */
-    struct weir__seat *seat;           /* of `caches`, that it used last; or null, as
-                                          it stays in a fork's child */
+    struct weir__seat *seat;           /* of `caches`, that it used last; or, as it
+                                          stays in a fork's child, weir__no_seat */
     struct weir__thread_streams *streams; /* its current ones, or null */
     uint32_t baton_seat;               /* its place there */
     uint32_t depth;                    /* of nested calls of resources; those of
@@ -133,6 +133,8 @@ typedef struct weir__thread {
 
 /* The calling thread's; for its number ask weir__thread_self. */
 extern WEIR_HIDDEN _Thread_local weir__thread weir__own_thread;
+/* One in no pool: so that who looks for his need not ask whether he has any. */
+extern WEIR_HIDDEN struct weir__seat weir__no_seat;
 extern WEIR_HIDDEN atomic_bool weir__forked; /* for weir__is_forked */
 
 /* Gives this thread its number. */

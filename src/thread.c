@@ -11,7 +11,7 @@
 #include "internal.h"
 #include "sync.h"
 
-_Thread_local weir__thread weir__own_thread;
+_Thread_local weir__thread weir__own_thread = { .seat = &weir__no_seat };
 atomic_bool weir__forked;
 static atomic_uint_least64_t thread_count;
 
@@ -34,7 +34,7 @@ void weir__thread_end(void)
     void *const kept[] = { [WEIR__KEEPS_CACHES] = thread->caches,
                            [WEIR__KEEPS_STREAMS] = thread->streams };
     thread->caches = NULL;
-    thread->seat = NULL;
+    thread->seat = &weir__no_seat;
     thread->streams = NULL;
     thread->is_ending = true;
     for (size_t i = 0; i < WEIR__KEEPS_COUNT; i++) {
@@ -71,7 +71,7 @@ bool weir__thread_watch_exit(weir__keeps what, void (*end)(void *kept))
 static void child_after_fork(void)
 {
     atomic_store(&weir__forked, true);
-    weir__own_thread.seat = NULL; /* who has one does not look */
+    weir__own_thread.seat = &weir__no_seat; /* who has one does not look */
 }
 
 static void watch(void)

@@ -6,6 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gate.h"
+#include "pool_hit.h"
+#include "resource_parts.h"
 #include "support_hits.h"
 
 #define GRAIN   ((size_t)256)
@@ -37,6 +40,21 @@ static void hits_lock_nothing_and_call_nobody(void **state)
             hits_of_one(&it, sizes[i], depth);
     }
     close_scene(&it);
+}
+
+/* Which is decided when the pool is made. */
+static void hits_fence_where_owners_do(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        weir__gate_force_fences(i == 0);
+        const bool fences = weir__gate_fences;
+        pool_scene it = open_quiet_scene();
+        must((it.pool->allocate == weir__pool_hit_fenced) == fences);
+        must((it.pool->deallocate == weir__pool_hit_back_fenced) == fences);
+        hits_of_one(&it, KIB, DEPTH_MAX);
+        close_scene(&it);
+    }
 }
 
 typedef struct turns {
@@ -214,6 +232,9 @@ static void arguments_are_looked_at(void **state)
     give(it.pool, stream, warm_hit(&it, KIB), KIB);
     must(weir_deallocate(it.pool, stream, NULL, 0, 0));
     must(weir_deallocate(it.pool, stream, NULL, KIB, WEIR_ALIGNMENT));
+    const uint64_t frees = statistics_of(it.pool).deallocations;
+    must(weir_deallocate(it.pool, stream, NULL, 0, WEIR_ALIGNMENT));
+    must_equal(statistics_of(it.pool).deallocations, frees);
 
     void *out = &it;
     must_answer(WEIR_INVALID_ARGUMENT,
@@ -231,6 +252,23 @@ static void arguments_are_looked_at(void **state)
     must(out == NULL);
     must_answer(WEIR_OUT_OF_MEMORY,
             weir_allocate(it.pool, stream, SIZE_MAX, WEIR_ALIGNMENT, &out));
+    close_scene(&it);
+}
+
+/* More blocks of one size than there are places for what is known of them. */
+static void blocks_that_share_a_place_are_told_apart(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 2 * WEIR__RECENT };
+    static void *ptrs[BLOCKS];
+    pool_scene it = open_quiet_scene();
+    for (int i = 0; i < BLOCKS; i++)
+        ptrs[i] = take(it.pool, it.streams[0], KIB);
+    for (int i = 0; i < BLOCKS; i++) {
+        weir_block found = { .struct_size = sizeof found };
+        give(it.pool, it.streams[0], ptrs[i], KIB);
+        must_answer(WEIR_NOT_FOUND, weir_resource_find(it.pool, ptrs[i], &found));
+    }
     close_scene(&it);
 }
 
@@ -517,12 +555,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hits_lock_nothing_and_call_nobody),
+        cmocka_unit_test(hits_fence_where_owners_do),
         cmocka_unit_test(hits_of_threads_lock_nothing),
         cmocka_unit_test(threads_change_at_a_hit),
         cmocka_unit_test(a_miss_tells_null),
         cmocka_unit_test(a_lock_is_counted),
         cmocka_unit_test(what_is_known_of_a_hit_is_compared),
         cmocka_unit_test(arguments_are_looked_at),
+        cmocka_unit_test(blocks_that_share_a_place_are_told_apart),
         cmocka_unit_test(a_child_hits_nothing),
         cmocka_unit_test(nothing_hits_on_a_lost_device),
         cmocka_unit_test(what_was_a_hit_is_cut_anew),
