@@ -256,8 +256,8 @@ typedef struct returning {
     uint64_t birth;        /* the clock that it was allocated under */
 } returning;
 
-/* A block, as another thread may be giving it to its cache meanwhile: each word is read
- * once. */
+/* A block, as another thread may be giving it to its cache meanwhile, or taking it from
+ * there: it is out where it was so before and after its link was read. */
 typedef struct sighting {
     uint32_t tag;
     uint32_t birth; /* if it is out: the owner whose stream it was allocated on */
@@ -267,8 +267,11 @@ typedef struct sighting {
 static sighting see_locked(const weir__pool *self, const weir__heap_block *block)
     WEIR_REQUIRES(self->lock)
 {
-    sighting it = { weir__heap_tag(block), weir__link_of(block), false };
+    const uint64_t head = atomic_load_explicit(&block->head, memory_order_acquire);
+    sighting it = { (uint32_t)head & WEIR__TAG_MASK, 0, false };
+    it.birth = atomic_load_explicit(&block->link, memory_order_acquire);
     it.is_out = (it.tag & WEIR__TAG_STATE_MASK) == WEIR__HEAP_OUT &&
+                weir__heap_is_still(block, head) &&
                 it.birth < self->heap.owner_count;
     return it;
 }

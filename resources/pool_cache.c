@@ -64,6 +64,7 @@ weir__heap_taken weir__cache_unspill(weir__cache *cache,
             list->count--;
             list->bytes -= weir__grains_size(grains);
             cache->bytes -= weir__grains_size(grains);
+            weir__link_set(block, cache->owner);
             weir__heap_set_tag(block, tag);
             return (weir__heap_taken){ block, id, tag };
         }

@@ -295,9 +295,10 @@ static inline uint32_t weir__link_of(const weir__heap_block *block)
     return atomic_load_explicit(&block->link, memory_order_relaxed);
 }
 
+/* Release: who sees the link of a list sees the tag CACHED that was set before. */
 static inline void weir__link_set(weir__heap_block *block, uint32_t link)
 {
-    atomic_store_explicit(&block->link, link, memory_order_relaxed);
+    atomic_store_explicit(&block->link, link, memory_order_release);
 }
 
 /* Makes `id` the top of an empty stack. */
@@ -320,13 +321,20 @@ static inline bool weir__bin_is_ready(weir__bin *bin, const weir__heap_view *vie
     return bin->count != 0;
 }
 
+/* Takes the block on top, on `below`, off the stack. */
+static inline void weir__bin_drop(weir__bin *bin, const weir__heap_view *view,
+                                  uint32_t below)
+{
+    if (--bin->count != 0)
+        weir__bin_load(bin, view, below, bin->count);
+}
+
 /* The block on top, off the stack; it keeps its tag. */
 static inline weir__heap_block *weir__bin_pop(weir__bin *bin,
                                               const weir__heap_view *view)
 {
     weir__heap_block *block = bin->top;
-    if (--bin->count != 0)
-        weir__bin_load(bin, view, weir__link_of(block), bin->count);
+    weir__bin_drop(bin, view, weir__link_of(block));
     return block;
 }
 
@@ -340,8 +348,8 @@ static inline bool weir__bin_push(weir__bin *bin, weir__heap_block *block, uint3
         bin->full = bin->top_id;
         bin->count = 0;
     }
-    weir__link_set(block, bin->count == 0 ? 0 : bin->top_id);
     weir__heap_set_tag(block, tag);
+    weir__link_set(block, bin->count == 0 ? 0 : bin->top_id);
     bin->top = block;
     bin->ptr = ptr;
     bin->top_id = id;
@@ -404,8 +412,8 @@ static inline void weir__cache_spill(weir__cache *cache, weir__heap_block *block
     weir__list_push(&cache->spill, block, id);
 }
 
-/* The last block of `grains` grains that was spilt, off the list and with the tag
- * `tag`; or none. */
+/* The last block of `grains` grains that was spilt, off the list and OUT of the cache's
+ * stream, with the tag `tag`; or none. */
 weir__heap_taken weir__cache_unspill(weir__cache *cache,
                                      const weir__heap_view *view, uint32_t grains,
                                      uint32_t tag);

@@ -93,12 +93,13 @@ static WEIR_INLINE bool take_top(weir__pool *self, weir__seat *seat,
     const size_t size = weir__grains_size(bin->grains);
     const uint64_t head = base | weir__heap_out_tag_in(size, bytes, alignment);
     void *ptr = bin->ptr;
-    weir__heap_set_head(block, head);
     *out = ptr;
     weir__recent_set(seat, ptr, bin->top_id, head, alignment,
                      weir__bin_offset(cache, bin));
-    (void)weir__bin_pop(bin, &self->heap.view);
+    const uint32_t below = weir__link_of(block);
     weir__link_set(block, cache->owner);
+    weir__heap_set_head(block, head);
+    weir__bin_drop(bin, &self->heap.view, below);
     cache->bytes -= size;
     cache->taken++;
     weir__tally_out(&seat->tally, bytes);
@@ -487,8 +488,7 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
     weir__found it = { 0 };
     if (WEIR_UNLIKELY(cache == NULL))
         cache = find_cache(seat, &seat->back_to, stream);
-    if (WEIR_LIKELY(cache != NULL && bytes <= self->gate_bytes &&
-                    is_power_of_two(alignment)))
+    if (WEIR_LIKELY(cache != NULL && bytes <= self->gate_bytes))
         it = weir__pool_look_up_out(self, ptr, bytes, alignment);
     if (WEIR_LIKELY(it.block != NULL)) {
         /* By what was asked for, so that it is loaded while the block still is; unless

@@ -6,6 +6,7 @@
 #include "internal.h"
 #include "pool_internal.h"
 #include "pool_seats.h"
+#include "resource_parts.h"
 
 /* The table's. */
 weir_status weir__pool_allocate(void *context, weir_stream stream, size_t bytes,
@@ -211,12 +212,16 @@ typedef struct weir__found {
     uint32_t tag;
 } weir__found;
 
-/* The one at `ptr` of which so much was asked for, by its address. */
+/* The one at `ptr` of which so much was asked for, by its address. A tag has no room
+ * for alignments that no block has. */
 static WEIR_INLINE weir__found weir__pool_look_up_out(const weir__pool *pool,
                                                       const void *ptr, size_t bytes,
                                                       size_t alignment)
 {
     weir__found it = { 0 };
+    if (WEIR_UNLIKELY(!is_power_of_two(alignment) ||
+                      alignment > WEIR__POOL_ALIGNMENT_MOST))
+        return it;
     it.block = weir__heap_lookup_tagged(&pool->heap.view, ptr,
                                         weir__heap_out_tag(bytes, alignment), &it.id);
     if (WEIR_LIKELY(it.block != NULL)) {

@@ -60,7 +60,6 @@ static WEIR_NOINLINE weir_status allocate_spilt(weir__pool *self, weir_stream st
     if (taken.block == NULL)
         return allocate_fit(self, stream, bytes, alignment, out, cache);
     *out = (void *)weir__heap_base(taken.block);
-    weir__link_set(taken.block, cache->owner);
     weir__recent_taken(seat, *out, taken, alignment, weir__cache_last_offset());
     weir__tally_out(&seat->tally, bytes);
     if (WEIR_UNLIKELY(self->listens))

@@ -16,9 +16,10 @@
  * all gates closed. Then all that is marked as in a list is lost, and goes to the heap;
  * set aside, for nobody knows any more on which stream it was freed.
  *
- * What nothing mends: a thread that is held up between its look and its store, until
- * the other's free has gone on to the heap and the record stands for another block,
- * gives that the address of the old one.
+ * What nothing mends: a thread that is held up between its look and its store. If the
+ * other has taken the block again meanwhile, it is out and on a stack at once, and is
+ * handed out twice; if it has gone on to the heap and the record stands for another
+ * block, that gets the address of the old one.
  *
  * So many entries as were given up and are not found then were of blocks that were
  * given back twice. Before that it is taken for one in each list, and as many bytes as

@@ -76,8 +76,9 @@ typedef struct weir__heap_block {
                                 reads it without the lock sees no tag of another's */
     _Atomic uint32_t grains;
     _Atomic uint32_t link;   /* OUT: the owner (heap.h) whose stream it was handed out
-                                on; CACHED: its holder's; else the heap's. Between the
-                                first two it is set before the tag, or after it */
+                                on; CACHED: its holder's; else the heap's. Set before
+                                the tag says OUT, and after it says CACHED: but who
+                                looks at both meanwhile has two moments */
 } weir__heap_block;
 _Static_assert(WEIR__HEAP_ADDRESS_BITS - WEIR__HEAP_GRAIN_BITS + WEIR__TAG_BITS == 64,
                "a head has room for any base");
@@ -159,9 +160,10 @@ static inline uint64_t weir__heap_head_of(const weir__heap_block *block)
     return atomic_load_explicit(&block->head, memory_order_relaxed);
 }
 
+/* Release: who sees a tag OUT sees the link that was set before. */
 static inline void weir__heap_set_head(weir__heap_block *block, uint64_t head)
 {
-    atomic_store_explicit(&block->head, head, memory_order_relaxed);
+    atomic_store_explicit(&block->head, head, memory_order_release);
 }
 
 static inline uint32_t weir__heap_tag(const weir__heap_block *block)

@@ -211,6 +211,23 @@ static void what_is_less_aligned_is_known(pool_scene *it, size_t bytes)
     }
 }
 
+/* What a tag has no room for is the usual alignment in it, and a capture. */
+static void a_captures_block_is_told_by_its_alignment(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    weir_stream stream = it.streams[0];
+    run_on(&it, 0, KIB, 1);
+    weir_capture *capture;
+    must_ok(weir_capture_begin(it.pool, it.streams[1], &capture));
+    void *a = take(it.pool, it.streams[1], KIB);
+    must_ok(weir_capture_end(capture));
+    must_be_refused(&it, a, KIB, (size_t)WEIR_ALIGNMENT << 32, WEIR_MISUSE_WRONG_SIZE);
+    give(it.pool, stream, a, KIB);
+    must_ok(weir_capture_release(capture, stream));
+    close_scene(&it);
+}
+
 /* Of blocks in a stack, and of such as are too large for any. */
 static void what_is_known_of_a_hit_is_compared(void **state)
 {
@@ -561,6 +578,7 @@ int main(void)
         cmocka_unit_test(a_miss_tells_null),
         cmocka_unit_test(a_lock_is_counted),
         cmocka_unit_test(what_is_known_of_a_hit_is_compared),
+        cmocka_unit_test(a_captures_block_is_told_by_its_alignment),
         cmocka_unit_test(arguments_are_looked_at),
         cmocka_unit_test(blocks_that_share_a_place_are_told_apart),
         cmocka_unit_test(a_child_hits_nothing),

@@ -2,6 +2,7 @@
  * and for captures, a pool has an owner ready when the stream becomes known or the
  * capture begins. A free then asks for no host memory, and loses no mark. */
 #include <pthread.h>
+#include <string.h>
 
 #include "device/device.h"
 #include "internal.h"
@@ -205,6 +206,61 @@ static void streams_come_and_go_while_others_hit(void **state)
     close_scene(&it);
 }
 
+#define ASKED 4
+
+typedef struct changer {
+    pool_scene *scene;
+    void *ptrs[ASKED];
+    atomic_bool is_ready, stops;
+} changer;
+
+/* Blocks that go, and come again at the same addresses. */
+static void *changes(void *argument)
+{
+    changer *self = argument;
+    weir_resource *pool = self->scene->pool;
+    weir_stream stream = self->scene->streams[1];
+    while (!atomic_load(&self->stops)) {
+        void *out[ASKED];
+        for (int i = 0; i < ASKED; i++)
+            out[i] = take(pool, stream, KIB);
+        if (!atomic_load(&self->is_ready))
+            memcpy(self->ptrs, out, sizeof out);
+        atomic_store(&self->is_ready, true);
+        for (int i = ASKED; i-- > 0;)
+            give(pool, stream, out[i], KIB);
+    }
+    return NULL;
+}
+
+/* Who asks about a block that another thread hits just now is told of its stream, or
+ * that it is not out. (That a block comes back and goes out again while its record is
+ * read has to be allowed for.) */
+static void what_others_hit_is_found_on_its_stream(void **state)
+{
+    (void)state;
+    uint64_t rounds = support_bound("test_pool_owners.questions", 1000000, 4000000);
+    pool_scene it = open_quiet_scene();
+    changer other = { .scene = &it };
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, changes, &other) == 0);
+    while (!atomic_load(&other.is_ready))
+        continue;
+    uint64_t answers = 0, wrong = 0;
+    for (uint64_t i = 0; i < rounds; i++) {
+        weir_block found = { .struct_size = sizeof found };
+        weir_status status =
+            weir_resource_find(it.pool, other.ptrs[i % ASKED], &found);
+        must(status == WEIR_OK || status == WEIR_NOT_FOUND);
+        answers += status == WEIR_OK;
+        wrong += status == WEIR_OK && found.stream != it.streams[1];
+    }
+    atomic_store(&other.stops, true);
+    must(pthread_join(thread, NULL) == 0);
+    must(answers > 0 && wrong <= 2);
+    close_scene(&it);
+}
+
 /* A stream has left a magazine in the depot; its clock is dropped, its owner has become
  * another's, and none is spare. What it freed is done, so it is not set aside. */
 static void what_is_done_needs_no_owner(void **state)
@@ -326,6 +382,7 @@ int main(void)
         cmocka_unit_test(frees_in_captures_keep_their_marks),
         cmocka_unit_test(streams_that_come_and_go_leave_no_owners),
         cmocka_unit_test(streams_come_and_go_while_others_hit),
+        cmocka_unit_test(what_others_hit_is_found_on_its_stream),
         cmocka_unit_test(what_is_done_needs_no_owner),
         cmocka_unit_test(clocks_that_never_begin_leave_no_owners),
     };
