@@ -539,3 +539,22 @@ bool weir__pool_hit_back_fenced(weir_resource *mr, weir_stream stream, void *ptr
 {
     return hit_back(mr, stream, ptr, bytes, alignment, true);
 }
+
+/* Whoever ends the stream has to pass this gate before that, and to empty the cache. */
+bool weir__pool_hit_back_of(weir_resource *mr, weir_stream stream, uint64_t clock,
+                            void *ptr, size_t bytes, size_t alignment)
+{
+    weir__pool *self = mr->self;
+    weir__seat *seat = weir__own_thread.seat;
+    if (WEIR_UNLIKELY(!is_quick(seat, self) || bytes > self->gate_bytes ||
+                      !weir__gate_enter(&seat->gate)))
+        return false;
+    weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
+    weir__found it = { 0 };
+    if (WEIR_LIKELY(cache != NULL && cache->clock == clock))
+        it = weir__pool_look_up_out(self, ptr, bytes, alignment);
+    if (WEIR_LIKELY(it.block != NULL))
+        return put_back_any(self, cache, it.block, it.id, ptr, bytes, alignment);
+    weir__gate_leave(&seat->gate);
+    return false;
+}

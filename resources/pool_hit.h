@@ -25,6 +25,10 @@ weir_status weir__pool_hit_fenced(weir_resource *mr, weir_stream stream, size_t 
 bool weir__pool_hit_back_fenced(weir_resource *mr, weir_stream stream, void *ptr,
                                 size_t bytes, size_t alignment);
 
+/* See weir__counting. */
+bool weir__pool_hit_back_of(weir_resource *mr, weir_stream stream, uint64_t clock,
+                            void *ptr, size_t bytes, size_t alignment);
+
 bool weir__pool_deallocate_after(void *context, void *ptr, size_t bytes,
                                  size_t alignment, const weir_point *points,
                                  size_t count);

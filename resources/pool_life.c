@@ -162,10 +162,12 @@ static const weir__counting *pool_counting(void)
 {
     static const weir__counting plain = { .close = pool_close,
                                           .allocate = weir__pool_hit,
-                                          .deallocate = weir__pool_hit_back };
+                                          .deallocate = weir__pool_hit_back,
+                                          .deallocate_of = weir__pool_hit_back_of };
     static const weir__counting fenced = { .close = pool_close,
                                            .allocate = weir__pool_hit_fenced,
-                                           .deallocate = weir__pool_hit_back_fenced };
+                                           .deallocate = weir__pool_hit_back_fenced,
+                                           .deallocate_of = weir__pool_hit_back_of };
     weir__gate_prepare();
     return weir__gate_fences ? &fenced : &plain;
 }

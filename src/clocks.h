@@ -84,6 +84,7 @@ typedef struct weir__clock {
     uint32_t cover_count;
     weir__behind *behind;
     uint32_t pins;           /* threads that are recording on the stream */
+    uint32_t holds;          /* ... that name it in a call: it does not change */
     uint64_t capture;        /* the clock of its declared capture; of a capture, that of
                                 the stream; or 0 */
     /* Capture only: the clock of what came into it from outside, which must not even be
@@ -136,6 +137,12 @@ static_assert(offsetof(struct weir__order, changes) == 0, "it comes first");
 static inline bool clock_is_transient(const weir__clock *clock)
 {
     return clock->kind == WEIR__CLOCK_PER_THREAD || clock->kind == WEIR__CLOCK_UNKNOWN;
+}
+
+/* Whether its stream may end now, or be captured. Under the lock; `changed` tells. */
+static inline bool clock_may_change(const weir__clock *clock)
+{
+    return !clock->changing && clock->holds == 0;
 }
 
 /* Takes a mark; under the lock. */

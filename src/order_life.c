@@ -75,6 +75,36 @@ bool weir__order_lives_still(weir__order *order, weir_stream stream, weir__life 
     return lives;
 }
 
+/* Whether another thread can end it. */
+static bool can_end(weir__life life)
+{
+    return life.changes != 0 && !is_of_thread(life);
+}
+
+bool weir__order_hold_life(weir__order *order, weir_stream stream, weir__life life)
+{
+    if (!can_end(life))
+        return life.changes == 0 || is_of_this_thread(life);
+    weir__mutex_lock(&order->lock);
+    weir__clock *clock = weir__find_stream(order, weir__stream_of(stream));
+    bool lives = clock != NULL && clock->id == life.clock && clock->capture == 0 &&
+                 !clock->changing;
+    if (lives)
+        clock->holds++;
+    weir__mutex_unlock(&order->lock);
+    return lives;
+}
+
+void weir__order_let_go_life(weir__order *order, weir__life life)
+{
+    if (!can_end(life))
+        return;
+    weir__mutex_lock(&order->lock);
+    weir__clock_find(order, life.clock)->holds--;
+    weir__cond_broadcast(&order->changed);
+    weir__mutex_unlock(&order->lock);
+}
+
 weir__mark weir__order_life_mark(weir__order *order, weir_stream stream,
                                  weir__life life)
 {

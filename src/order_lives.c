@@ -167,7 +167,7 @@ weir_status weir__order_retire(weir__order *order, weir_stream stream,
 {
     weir__mutex_lock(&order->lock);
     weir__clock *clock = weir__find_stream(order, stream);
-    while (clock != NULL && clock->changing) {
+    while (clock != NULL && !clock_may_change(clock)) {
         weir__cond_wait(&order->changed, &order->lock);
         clock = weir__find_stream(order, stream);
     }
@@ -280,7 +280,7 @@ static weir_status capture_attach(weir__order *order, weir_stream stream, uint64
 {
     weir__mutex_lock(&order->lock);
     weir__clock *clock = weir__clock_find(order, id);
-    while (clock != NULL && clock->changing) {
+    while (clock != NULL && !clock_may_change(clock)) {
         weir__cond_wait(&order->changed, &order->lock);
         clock = weir__clock_find(order, id);
     }

@@ -59,6 +59,11 @@ typedef struct weir__counting {
      * before them, and the arguments are good. */
     weir__allocate_call *allocate;
     weir__deallocate_call *deallocate;
+    /* And for who cannot say whether the stream of `clock` is ending on another thread,
+     * so that `stream` may soon be another's: what is quickly done, as long as it is
+     * not. False: nothing was. */
+    bool (*deallocate_of)(weir_resource *mr, weir_stream stream, uint64_t clock,
+                          void *ptr, size_t bytes, size_t alignment);
 } weir__counting;
 
 /* As weir_resource_create, for one that counts; `counting` is not copied. */

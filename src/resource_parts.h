@@ -46,6 +46,17 @@ static inline weir_status weir__resource_enter(const weir_resource *mr)
     return status;
 }
 
+/* As weir_deallocate on the stream of `clock`, where that may be ending on another
+ * thread. False: nothing was done. */
+static inline bool weir__deallocate_of(weir_resource *mr, weir_stream stream,
+                                       uint64_t clock, void *ptr, size_t bytes,
+                                       size_t alignment)
+{
+    const weir__counting *counting = mr->counting;
+    return counting != NULL && mr->deallocate == counting->deallocate &&
+           counting->deallocate_of(mr, stream, clock, ptr, bytes, alignment);
+}
+
 static inline bool is_power_of_two(size_t n)
 {
     return n != 0 && (n & (n - 1)) == 0;

@@ -293,6 +293,26 @@ static bool is_there(const weir_storage *self, const weir__holder *holder)
            weir__order_lives(weir__storage_order(self), holder->stream, holder->life);
 }
 
+/* The block goes back on the holder's stream. False: that is just ending, or is taken
+ * into a capture. */
+static bool deallocate_on(weir_storage *self, const weir__holder *holder)
+{
+    weir_resource *mr = self->resource;
+    weir_device *device = self->device;
+    WEIR_WINDOW();
+    if (weir__deallocate_of(mr, holder->stream, holder->life.clock, self->ptr,
+                            self->bytes, self->alignment))
+        return true;
+    weir__order *order = weir__storage_order(self);
+    if (!weir__order_hold_life(order, holder->stream, holder->life))
+        return false;
+    weir_device_ref(device); /* it may have been the last block */
+    (void)weir_deallocate(mr, holder->stream, self->ptr, self->bytes, self->alignment);
+    weir__order_let_go_life(order, holder->life);
+    weir_device_unref(device);
+    return true;
+}
+
 /* The block goes back on the last holder's stream, where that lives and is behind all
  * uses; else behind points. */
 static void deallocate(weir_storage *self, const weir__holder *holder)
@@ -300,11 +320,8 @@ static void deallocate(weir_storage *self, const weir__holder *holder)
     bool may_be_on_its_own = is_there(self, holder);
     if (may_be_on_its_own && self->use_count > 0)
         weir__storage_drop_passed(self, holder->life.clock);
-    if (may_be_on_its_own && self->use_count == 0) {
-        (void)weir_deallocate(self->resource, holder->stream, self->ptr, self->bytes,
-                              self->alignment);
+    if (may_be_on_its_own && self->use_count == 0 && deallocate_on(self, holder))
         return;
-    }
     weir__mark marks[WEIR__STORAGE_USES + 1];
     weir__storage_note_last(self, *holder);
     deallocate_after(self, marks, weir__storage_marks(self, 0, WEIR_WRITE, marks));

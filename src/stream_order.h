@@ -244,6 +244,12 @@ static inline bool weir__order_lives(weir__order *order, weir_stream stream,
            weir__order_lives_still(order, stream, life);
 }
 
+/* The same, and it stays so until weir__order_let_go_life: who ends the stream, or
+ * begins to capture it, waits for that. So in between a call may name the stream that
+ * was found by its life, and should not end it. To be called without locks. */
+bool weir__order_hold_life(weir__order *order, weir_stream stream, weir__life life);
+void weir__order_let_go_life(weir__order *order, weir__life life);
+
 /* A mark behind all that was put on `stream` in that life: the last one, if that has
  * ended. Makes a device call for an unknown stream only, and for a thread's own; of
  * another thread's own it is an aside one. Never fails, as weir__order_free_mark. To be

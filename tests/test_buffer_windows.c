@@ -344,6 +344,50 @@ static void a_weak_holder_has_the_bytes_or_none(void **state)
     stage_close(&at, &self);
 }
 
+/* ---- a stream that ends meanwhile ---- */
+
+static void resets(void *argument)
+{
+    stage *it = argument;
+    weir_buffer_reset(&it->buffer);
+}
+
+/* The next one may get its handle. */
+static void ends_its_stream(void *argument)
+{
+    stage *it = argument;
+    end_stream(it->device, it->home);
+    it->home = make_stream(it->device, WEIR_STREAM_NON_BLOCKING);
+}
+
+static void a_reset_is_on_its_own_stream_or_behind_it(void **state)
+{
+    (void)state;
+    static explorer self;
+    stage at = stage_open(&self);
+    uint64_t reused = 0;
+    do {
+        at.home = make_stream(at.device, WEIR_STREAM_NON_BLOCKING);
+        const weir_stream first = at.home;
+        must_ok(weir_buffer_allocate(at.pool, first, ALL, WEIR_ALIGNMENT, &at.buffer));
+        stamp(at.device, first, at.buffer.data, ALL, 1);
+        self.active = true;
+        run_both(at.device, resets, ends_its_stream, &at);
+        self.active = false;
+        reused += at.home == first;
+        must_equal(statistics_of(at.pool).set_aside_bytes, 0);
+        must_ok(weir_buffer_allocate(at.pool, at.home, ALL, WEIR_ALIGNMENT,
+                                     &at.buffer));
+        stamp(at.device, at.home, at.buffer.data, ALL, 2);
+        must_be_quiet(at.device);
+        weir_buffer_reset(&at.buffer);
+        must_ok(weir_device_sync(at.device)); /* each run begins with nothing */
+        end_stream(at.device, at.home);
+    } while (explore_next(&self));
+    must(reused > 0);
+    stage_close(&at, &self);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +396,7 @@ int main(void)
         cmocka_unit_test(each_holder_waits_for_strangers),
         cmocka_unit_test(leaving_a_stream_is_behind_who_came_to_it),
         cmocka_unit_test(a_weak_holder_has_the_bytes_or_none),
+        cmocka_unit_test(a_reset_is_on_its_own_stream_or_behind_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

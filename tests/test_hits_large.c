@@ -1,5 +1,7 @@
 /* test_hits_large.c - what is too large for any stack: it takes one lock each way, or
  * none where it has the size of what was freed right before. */
+#include "resource_parts.h"
+#include "stream_order.h"
 #include "support_hits.h"
 
 /* What is in no stack takes one lock each way, and nothing else, where others may want
@@ -213,6 +215,31 @@ static void what_was_a_hit_becomes_large(void **state)
     close_scene(&it);
 }
 
+/* A free for a stream that ended hits nothing, though another has its name. */
+static void what_is_of_a_clock_hits_only_there(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { KIB, 2 * LARGEST };
+    pool_scene it = open_quiet_scene();
+    weir_stream stream = it.streams[0];
+    uint64_t clock, other;
+    must_ok(weir__order_clock(it.device->order, stream, &clock));
+    must_ok(weir__order_clock(it.device->order, it.streams[1], &other));
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        void *a = warm_hit(&it, sizes[i]);
+        run_on(&it, 1, sizes[i], 1);
+        must(!weir__deallocate_of(it.pool, stream, other, a, sizes[i], WEIR_ALIGNMENT));
+        must(!weir__deallocate_of(it.pool, it.streams[1], clock, a, sizes[i],
+                                  WEIR_ALIGNMENT));
+        must(!weir__deallocate_of(it.pool, stream, clock, a, sizes[i] - 1,
+                                  WEIR_ALIGNMENT));
+        must_equal(statistics_of(it.pool).out_blocks, 1);
+        must(weir__deallocate_of(it.pool, stream, clock, a, sizes[i], WEIR_ALIGNMENT));
+        must_equal(statistics_of(it.pool).out_blocks, 0);
+    }
+    close_scene(&it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +251,7 @@ int main(void)
         cmocka_unit_test(what_waits_drives_nothing_out),
         cmocka_unit_test(what_was_spilt_serves_what_is_large),
         cmocka_unit_test(what_was_a_hit_becomes_large),
+        cmocka_unit_test(what_is_of_a_clock_hits_only_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
