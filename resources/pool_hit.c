@@ -504,6 +504,15 @@ static WEIR_NOINLINE bool deallocate_inside(weir_resource *mr, weir_stream strea
     return weir__deallocate_rest(mr, stream, ptr, bytes, alignment);
 }
 
+/* Whether what comes back is not the block that its place knows. */
+static WEIR_INLINE bool is_another(const weir__heap_block *block, uint64_t head,
+                                   const void *ptr, size_t bytes, size_t alignment)
+{
+    return weir__heap_head_base(head) != (uintptr_t)ptr ||
+           alignment != WEIR_ALIGNMENT || !weir__heap_is_still(block, head) ||
+           weir__heap_asked_bytes(block, (uint32_t)head) != bytes;
+}
+
 static WEIR_INLINE bool hit_back(weir_resource *mr, weir_stream stream, void *ptr,
                                  size_t bytes, size_t alignment, bool fences)
 {
@@ -518,10 +527,7 @@ static WEIR_INLINE bool hit_back(weir_resource *mr, weir_stream stream, void *pt
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
     const weir__recent *recent = weir__recent_of(seat, ptr);
     weir__heap_block *block = weir__heap_at(&self->heap.view, recent->id);
-    const uint64_t head = recent->head;
-    if (weir__heap_head_base(head) != (uintptr_t)ptr || alignment != WEIR_ALIGNMENT ||
-        !weir__heap_is_still(block, head) ||
-        weir__heap_asked_bytes(block, (uint32_t)head) != bytes)
+    if (is_another(block, recent->head, ptr, bytes, alignment))
         return deallocate_inside(mr, stream, ptr, bytes, alignment, cache);
     weir__bin *bin = weir__bin_at(cache, recent->bin);
     return put_on_stack(self, seat, cache, bin, block, recent->id, ptr, bytes,
@@ -551,8 +557,14 @@ bool weir__pool_hit_back_of(weir_resource *mr, weir_stream stream, uint64_t cloc
         return false;
     weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
     weir__found it = { 0 };
-    if (WEIR_LIKELY(cache != NULL && cache->clock == clock))
+    if (WEIR_LIKELY(cache != NULL && cache->clock == clock)) {
+        const weir__recent *recent = weir__recent_of(seat, ptr);
+        weir__heap_block *block = weir__heap_at(&self->heap.view, recent->id);
+        if (!is_another(block, recent->head, ptr, bytes, alignment))
+            return put_on_stack(self, seat, cache, weir__bin_at(cache, recent->bin),
+                                block, recent->id, ptr, bytes, WEIR_ALIGNMENT);
         it = weir__pool_look_up_out(self, ptr, bytes, alignment);
+    }
     if (WEIR_LIKELY(it.block != NULL))
         return put_back_any(self, cache, it.block, it.id, ptr, bytes, alignment);
     weir__gate_leave(&seat->gate);
