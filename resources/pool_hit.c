@@ -546,7 +546,8 @@ bool weir__pool_hit_back_fenced(weir_resource *mr, weir_stream stream, void *ptr
     return hit_back(mr, stream, ptr, bytes, alignment, true);
 }
 
-/* Whoever ends the stream has to pass this gate before that, and to empty the cache. */
+/* Whoever ends the stream has to pass this gate before that, and to empty the cache.
+ * What is found to be no block's then has been told. */
 bool weir__pool_hit_back_of(weir_resource *mr, weir_stream stream, uint64_t clock,
                             void *ptr, size_t bytes, size_t alignment)
 {
@@ -560,13 +561,17 @@ bool weir__pool_hit_back_of(weir_resource *mr, weir_stream stream, uint64_t cloc
     if (WEIR_LIKELY(cache != NULL && cache->clock == clock)) {
         const weir__recent *recent = weir__recent_of(seat, ptr);
         weir__heap_block *block = weir__heap_at(&self->heap.view, recent->id);
-        if (!is_another(block, recent->head, ptr, bytes, alignment))
-            return put_on_stack(self, seat, cache, weir__bin_at(cache, recent->bin),
-                                block, recent->id, ptr, bytes, WEIR_ALIGNMENT);
+        if (!is_another(block, recent->head, ptr, bytes, alignment)) {
+            (void)put_on_stack(self, seat, cache, weir__bin_at(cache, recent->bin),
+                               block, recent->id, ptr, bytes, WEIR_ALIGNMENT);
+            return true;
+        }
         it = weir__pool_look_up_out(self, ptr, bytes, alignment);
     }
-    if (WEIR_LIKELY(it.block != NULL))
-        return put_back_any(self, cache, it.block, it.id, ptr, bytes, alignment);
+    if (WEIR_LIKELY(it.block != NULL)) {
+        (void)put_back_any(self, cache, it.block, it.id, ptr, bytes, alignment);
+        return true;
+    }
     weir__gate_leave(&seat->gate);
     return false;
 }

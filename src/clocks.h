@@ -139,10 +139,12 @@ static inline bool clock_is_transient(const weir__clock *clock)
     return clock->kind == WEIR__CLOCK_PER_THREAD || clock->kind == WEIR__CLOCK_UNKNOWN;
 }
 
-/* Whether its stream may end now, or be captured. Under the lock; `changed` tells. */
+/* Whether its stream may end now, or be captured. Under the lock; `changed` tells. Who
+ * holds one himself waits for no holds: he would be in his own way. */
 static inline bool clock_may_change(const weir__clock *clock)
 {
-    return !clock->changing && clock->holds == 0;
+    return !clock->changing &&
+           (clock->holds == 0 || weir__own_thread.lives_held != 0);
 }
 
 /* Takes a mark; under the lock. */

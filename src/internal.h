@@ -127,6 +127,7 @@ typedef struct weir__thread {
                                           resources with no ledger to tell may be left
                                           out */
     int32_t bare_status;               /* the last error, if `error` is null */
+    uint8_t lives_held;                /* of streams, see weir__order_hold_life */
     bool is_ending;                    /* it keeps nothing any more */
     bool end_is_told;                  /* to the emulated devices */
 } weir__thread;

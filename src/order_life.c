@@ -92,6 +92,7 @@ bool weir__order_hold_life(weir__order *order, weir_stream stream, weir__life li
     if (lives)
         clock->holds++;
     weir__mutex_unlock(&order->lock);
+    weir__own_thread.lives_held += lives;
     return lives;
 }
 
@@ -99,8 +100,11 @@ void weir__order_let_go_life(weir__order *order, weir__life life)
 {
     if (!can_end(life))
         return;
+    weir__own_thread.lives_held--;
     weir__mutex_lock(&order->lock);
-    weir__clock_find(order, life.clock)->holds--;
+    weir__clock *clock = weir__clock_find(order, life.clock);
+    if (clock != NULL) /* else this thread has ended it itself */
+        clock->holds--;
     weir__cond_broadcast(&order->changed);
     weir__mutex_unlock(&order->lock);
 }
@@ -115,13 +119,15 @@ weir__mark weir__order_life_mark(weir__order *order, weir_stream stream,
     weir__mark mark = WEIR__MARK_DONE;
     weir__mutex_lock(&order->lock);
     weir__clock *clock = weir__clock_find(order, life.clock);
-    bool is_captured = clock != NULL && clock->capture != 0;
+    uint64_t adopted = 0; /* while it is captured, of what came there from outside */
     if (clock != NULL && clock->retired)
         mark = (weir__mark){ clock->id, clock->counter };
-    else if (clock != NULL && !is_captured)
+    else if (clock != NULL && clock->capture != 0)
+        adopted = weir__clock_find(order, clock->capture)->adopted;
+    else if (clock != NULL)
         mark = (weir__mark){ clock->id, clock_tick(clock) };
     weir__mutex_unlock(&order->lock);
-    return is_captured ? weir__order_free_mark(order, stream, 0) : mark;
+    return adopted != 0 ? weir__order_mark_closed(order, adopted) : mark;
 }
 
 weir_status weir__order_life_point(weir__order *order, weir_stream stream,

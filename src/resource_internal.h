@@ -61,7 +61,8 @@ typedef struct weir__counting {
     weir__deallocate_call *deallocate;
     /* And for who cannot say whether the stream of `clock` is ending on another thread,
      * so that `stream` may soon be another's: what is quickly done, as long as it is
-     * not. False: nothing was. */
+     * not. False: nothing was; and then weir_deallocate calls nothing of a user's, so
+     * that the stream may be held (weir__order_hold_life). */
     bool (*deallocate_of)(weir_resource *mr, weir_stream stream, uint64_t clock,
                           void *ptr, size_t bytes, size_t alignment);
 } weir__counting;

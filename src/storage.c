@@ -293,13 +293,24 @@ static bool is_there(const weir_storage *self, const weir__holder *holder)
            weir__order_lives(weir__storage_order(self), holder->stream, holder->life);
 }
 
+static void deallocate_by_name(weir_storage *self, const weir__holder *holder)
+{
+    (void)weir_deallocate(self->resource, holder->stream, self->ptr, self->bytes,
+                          self->alignment);
+}
+
 /* The block goes back on the holder's stream. False: that is just ending, or is taken
- * into a capture. */
+ * into a capture. Of resources that may call users' code nobody knows whether they
+ * wait for who ends the stream: there it must not end. */
 static bool deallocate_on(weir_storage *self, const weir__holder *holder)
 {
     weir_resource *mr = self->resource;
     weir_device *device = self->device;
     WEIR_WINDOW();
+    if (mr->counting == NULL || mr->counting->deallocate_of == NULL) {
+        deallocate_by_name(self, holder);
+        return true;
+    }
     if (weir__deallocate_of(mr, holder->stream, holder->life.clock, self->ptr,
                             self->bytes, self->alignment))
         return true;
@@ -307,7 +318,7 @@ static bool deallocate_on(weir_storage *self, const weir__holder *holder)
     if (!weir__order_hold_life(order, holder->stream, holder->life))
         return false;
     weir_device_ref(device); /* it may have been the last block */
-    (void)weir_deallocate(mr, holder->stream, self->ptr, self->bytes, self->alignment);
+    deallocate_by_name(self, holder);
     weir__order_let_go_life(order, holder->life);
     weir_device_unref(device);
     return true;

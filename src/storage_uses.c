@@ -191,6 +191,18 @@ static weir__mark mark_of_holder(weir__order *order, weir__holder holder)
     return mark;
 }
 
+/* False: the stream is ending, or it cannot wait. */
+static bool wait_on_its_own(weir_storage *self, weir__holder user, uint64_t t,
+                            weir__mark full)
+{
+    weir__order *order = weir__storage_order(self);
+    if (!weir__order_hold_life(order, user.stream, user.life))
+        return false;
+    weir_status status = weir__order_wait(order, t, user.stream, full);
+    weir__order_let_go_life(order, user.life);
+    return status == WEIR_OK;
+}
+
 weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
                                    weir_access access)
 {
@@ -203,8 +215,7 @@ weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
         if (it.full.clock == 0)
             continue;
         if (mark.clock == WEIR__CLOCK_ASIDE ||
-            !weir__order_lives(order, user.stream, user.life) ||
-            weir__order_wait(order, mark.clock, user.stream, it.full) != WEIR_OK) {
+            !wait_on_its_own(self, user, mark.clock, it.full)) {
             weir__storage_note_unnamed(self);
             return mark;
         }

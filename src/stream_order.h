@@ -245,8 +245,9 @@ static inline bool weir__order_lives(weir__order *order, weir_stream stream,
 }
 
 /* The same, and it stays so until weir__order_let_go_life: who ends the stream, or
- * begins to capture it, waits for that. So in between a call may name the stream that
- * was found by its life, and should not end it. To be called without locks. */
+ * begins to capture it, waits for that, unless he holds one himself. So in between a
+ * call may name the stream that was found by its life; it should wait for no other
+ * thread, and leave users' code alone. To be called without locks. */
 bool weir__order_hold_life(weir__order *order, weir_stream stream, weir__life life);
 void weir__order_let_go_life(weir__order *order, weir__life life);
 

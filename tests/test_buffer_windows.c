@@ -1,6 +1,7 @@
 /* test_buffer_windows.c - two threads on a buffer's streams, in every way in which they
  * can interleave with a bounded number of switches. */
 #include "buffer_internal.h"
+#include "storage.h"
 #include "support_explore.h"
 #include "support_roomy.h"
 #include "support_scene.h"
@@ -388,6 +389,49 @@ static void a_reset_is_on_its_own_stream_or_behind_it(void **state)
     stage_close(&at, &self);
 }
 
+static void resets_its_share(void *argument)
+{
+    stage *it = argument;
+    weir_buffer_reset(&it->second);
+}
+
+/* There is no room for what the share's stream has done, so that has to wait for
+ * another use, which is lost if another stream of its name does. Where it cannot, the
+ * bytes are used again once all is done. */
+static void a_share_speaks_for_its_own_stream(void **state)
+{
+    (void)state;
+    static explorer self;
+    stage at = stage_open(&self);
+    uint64_t unnamed = 0;
+    do {
+        at.home = make_stream(at.device, WEIR_STREAM_NON_BLOCKING);
+        must_ok(weir_buffer_allocate(at.pool, at.own, ALL, WEIR_ALIGNMENT, &at.buffer));
+        stamp(at.device, at.own, at.buffer.data, ALL, 1);
+        must_ok(weir_buffer_share(&at.buffer, &at.second));
+        must_ok(weir_buffer_set_stream(&at.second, at.home));
+        must_ok(weir_buffer_wait(&at.second, at.home, WEIR_READ));
+        check_stamp(at.device, at.home, at.second.data, ALL, 1);
+        reads_on(&at, at.reader);
+        reads_on(&at, at.other);
+        self.active = true;
+        run_both(at.device, resets_its_share, ends_its_stream, &at);
+        self.active = false;
+        unnamed += atomic_load(&at.buffer.storage->is_unnamed);
+        weir_buffer_reset(&at.buffer);
+        must_ok(weir_buffer_allocate(at.pool, at.writer, ALL, WEIR_ALIGNMENT,
+                                     &at.buffer));
+        stamp(at.device, at.writer, at.buffer.data, ALL, 2);
+        weir_buffer_reset(&at.buffer);
+        must_ok(weir_device_drain_sync(at.device));
+        must_be_quiet(at.device);
+        must_ok(weir_device_sync(at.device)); /* each run begins with nothing */
+        end_stream(at.device, at.home);
+    } while (explore_next(&self));
+    must(unnamed > 0 && unnamed < self.runs);
+    stage_close(&at, &self);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +441,7 @@ int main(void)
         cmocka_unit_test(leaving_a_stream_is_behind_who_came_to_it),
         cmocka_unit_test(a_weak_holder_has_the_bytes_or_none),
         cmocka_unit_test(a_reset_is_on_its_own_stream_or_behind_it),
+        cmocka_unit_test(a_share_speaks_for_its_own_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,12 +142,32 @@ static void stream_is_captured_while_its_clock_is_dropped(void **state)
     }
 }
 
+/* Who holds one while he ends it would wait for himself. */
+static void who_holds_a_life_may_end_it(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(1);
+    weir__order *order = device->order;
+    weir_stream stream = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    weir__life life;
+    must_ok(weir__order_life(order, stream, &life));
+    must(weir__order_hold_life(order, stream, life));
+    end_stream(device, stream);
+    must_ok(weir_device_sync(device));
+    end_stream(device, make_stream(device, WEIR_STREAM_NON_BLOCKING));
+    weir__order_let_go_life(order, life);
+    must(!weir__order_hold_life(order, stream, life));
+    weir__order_verify(order);
+    close_emulated(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(retirement_sees_to_a_record),
         cmocka_unit_test(retirement_without_a_record_forgets_the_stream),
         cmocka_unit_test(stream_is_captured_while_its_clock_is_dropped),
+        cmocka_unit_test(who_holds_a_life_may_end_it),
     };
     return cmocka_run_group_tests_name("lives of streams", tests, NULL, NULL);
 }

@@ -23,11 +23,11 @@
  * different buffers on the same storage may be used at the same time. A stream that is
  * unknown to Weir must live as long as it is the stream of a buffer that owns
  * something, or becomes that by an upgrade; a known one may be retired before, or on
- * another thread while a buffer of a resource's block is reset: then its last point
- * counts. (While one of foreign memory is, whose deleter is told the stream, it must
- * live.) A thread's own stream is that of the thread which named it: where the buffer
- * is reset on another the bytes are not used again before the host has waited for the
- * device.
+ * another thread while a buffer of a pool's block is reset: then its last point counts.
+ * (While one of another resource's block is reset, or of foreign memory, whose deleter
+ * is told the stream, it must live.) A thread's own stream is that of the thread which
+ * named it: where the buffer is reset on another the bytes are not used again before
+ * the host has waited for the device.
  *
  * What can be answered besides what weir/status.h names, where work or a wait is put on
  * a stream: DEVICE_ERROR, DEVICE_LOST, CAPTURING. After a failure the buffer is as it
