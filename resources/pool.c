@@ -257,7 +257,8 @@ typedef struct returning {
 } returning;
 
 /* A block, as another thread may be giving it to its cache meanwhile, or taking it from
- * there: it is out where it was so before and after its link was read. */
+ * there: it is out where it was so before and after its link was read. (One that comes
+ * back and goes out again in between has another's birth, for who only asks.) */
 typedef struct sighting {
     uint32_t tag;
     uint32_t birth; /* if it is out: the owner whose stream it was allocated on */

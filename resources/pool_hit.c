@@ -167,6 +167,15 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
     return done;
 }
 
+/* The stream's cache, which may be anywhere, and is at hand then; or null. */
+static inline weir__cache *find_cache(const weir__seat *seat, weir__cache **at_hand,
+                                      weir_stream stream)
+{
+    weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
+    *at_hand = cache != NULL ? cache : &weir__no_cache;
+    return cache;
+}
+
 /* All that is no plain hit and not large, inside of the gate, which it leaves; of any
  * size if there is no cache. */
 static WEIR_NOINLINE weir_status allocate_inside(weir__pool *self, weir_stream stream,
@@ -197,15 +206,6 @@ static inline weir_status allocate_with(weir__pool *self, weir_stream stream,
     return cache != NULL && weir__pool_is_large(bytes)
                ? weir__pool_allocate_large(self, stream, bytes, alignment, out, cache)
                : allocate_inside(self, stream, bytes, alignment, out, cache);
-}
-
-/* The stream's cache, which may be anywhere, and is at hand then; or null. */
-static inline weir__cache *find_cache(const weir__seat *seat, weir__cache **at_hand,
-                                      weir_stream stream)
-{
-    weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
-    *at_hand = cache != NULL ? cache : &weir__no_cache;
-    return cache;
 }
 
 /* The same where the stream's cache may be anywhere. */

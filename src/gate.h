@@ -83,10 +83,10 @@ void weir__gate_tell(const weir__gate *gate);
 /* For test builds. */
 bool weir__gate_is_mine(const weir__gate *gate);
 
-/* Owner only, and not while inside; `fences` is what weir__gate_fences is, for who has
- * looked before. True: inside until weir__gate_leave, what the gate
+/* Owner only, and not while inside. True: inside until weir__gate_leave, what the gate
  * guards is the owner's. False: a flusher has closed the gate, and the owner is not
- * inside; who wants to know when it is open waits for the lock that flushers hold. */
+ * inside; who wants to know when it is open waits for the lock that flushers hold.
+ * `fences` is what weir__gate_fences is, for who has looked before. */
 static inline bool weir__gate_enter_as(weir__gate *gate, bool fences)
 {
     WEIR_ASSERT(weir__gate_is_mine(gate), "a thread enters by a gate of another's");

@@ -76,9 +76,10 @@ typedef struct weir__heap_block {
                                 reads it without the lock sees no tag of another's */
     _Atomic uint32_t grains;
     _Atomic uint32_t link;   /* OUT: the owner (heap.h) whose stream it was handed out
-                                on; CACHED: its holder's; else the heap's. Set before
-                                the tag says OUT, and after it says CACHED: but who
-                                looks at both meanwhile has two moments */
+                                on, and so it stays in CACHED by nobody; CACHED: its
+                                holder's; else the heap's. Without the lock it is set
+                                before the tag says OUT, and after it says CACHED: but
+                                who looks at both meanwhile has two moments */
 } weir__heap_block;
 _Static_assert(WEIR__HEAP_ADDRESS_BITS - WEIR__HEAP_GRAIN_BITS + WEIR__TAG_BITS == 64,
                "a head has room for any base");

@@ -306,7 +306,7 @@ static bool deallocate_on(weir_storage *self, const weir__holder *holder)
 {
     weir_resource *mr = self->resource;
     weir_device *device = self->device;
-    WEIR_WINDOW();
+    WEIR_WINDOW(); /* it lived before */
     if (mr->counting == NULL || mr->counting->deallocate_of == NULL) {
         deallocate_by_name(self, holder);
         return true;

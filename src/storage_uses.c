@@ -191,16 +191,16 @@ static weir__mark mark_of_holder(weir__order *order, weir__holder holder)
     return mark;
 }
 
-/* False: the stream is ending, or it cannot wait. */
-static bool wait_on_its_own(weir_storage *self, weir__holder user, uint64_t t,
-                            weir__mark full)
+/* Lets the holder's stream, of clock `t`, wait. False: it is ending, or has. */
+static bool wait_on_its_own(weir_storage *self, weir__holder holder, uint64_t t,
+                            weir__mark full, weir_status *status)
 {
     weir__order *order = weir__storage_order(self);
-    if (!weir__order_hold_life(order, user.stream, user.life))
+    if (!weir__order_hold_life(order, holder.stream, holder.life))
         return false;
-    weir_status status = weir__order_wait(order, t, user.stream, full);
-    weir__order_let_go_life(order, user.life);
-    return status == WEIR_OK;
+    *status = weir__order_wait(order, t, holder.stream, full);
+    weir__order_let_go_life(order, holder.life);
+    return true;
 }
 
 weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
@@ -214,8 +214,10 @@ weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
             return mark;
         if (it.full.clock == 0)
             continue;
+        weir_status status;
         if (mark.clock == WEIR__CLOCK_ASIDE ||
-            !wait_on_its_own(self, user, mark.clock, it.full)) {
+            !wait_on_its_own(self, user, mark.clock, it.full, &status) ||
+            status != WEIR_OK) {
             weir__storage_note_unnamed(self);
             return mark;
         }
@@ -243,9 +245,7 @@ weir_status weir__storage_note(weir_storage *self, weir__holder holder,
         if (it.full.clock == 0)
             continue;
         uint64_t t = mark.clock;
-        if (weir__order_lives(order, holder.stream, holder.life)) {
-            status = weir__order_wait(order, t, holder.stream, it.full);
-        } else {
+        if (!wait_on_its_own(self, holder, t, it.full, &status)) {
             status = weir__order_clock(order, heir, &t);
             if (status == WEIR_OK)
                 status = weir__order_wait(order, t, heir, mark);
