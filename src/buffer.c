@@ -307,15 +307,6 @@ void weir_buffer_reset(weir_buffer *buffer)
     weir_resource_unref(mr);
 }
 
-/* What nobody can name is waited for on the host. Nobody is told that it was: others
- * may come to ask before the wait is over. */
-static weir_status wait_for_unnamed(weir_storage *storage)
-{
-    if (!atomic_load(&storage->is_unnamed))
-        return WEIR_OK;
-    return weir__order_device_sync(storage->device->order);
-}
-
 weir_status weir__buffer_gather_uses(const weir_buffer *buffer, weir_access access,
                                      weir_stream *out)
 {
@@ -323,10 +314,7 @@ weir_status weir__buffer_gather_uses(const weir_buffer *buffer, weir_access acce
     weir__holder holder = weir__buffer_holder(buffer);
     weir__order *order = storage->device->order;
     *out = weir__order_lives(order, holder.stream, holder.life) ? buffer->stream : NULL;
-    weir_status status = wait_for_unnamed(storage);
-    if (status == WEIR_OK)
-        status = weir__storage_wait(storage, holder, *out, access);
-    return status;
+    return weir__storage_wait(storage, holder, *out, access);
 }
 
 /* From now on nobody holds the bytes. Not if others have held them since there were

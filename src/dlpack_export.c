@@ -50,7 +50,7 @@ static void end(weir__export *self)
         leave(self, self->holder);
         return;
     }
-    weir__storage_note_unnamed(self->storage);
+    weir__storage_note_unnamed(self->storage, self->access);
     leave(self, idle(self->holder));
 }
 
@@ -181,7 +181,7 @@ static weir_status make_ready(const weir__request *it, weir_storage *storage,
     switch (it->consumer) {
     case WEIR__CONSUMER_HOST: return weir__storage_wait_sync(storage, own, it->access);
     case WEIR__CONSUMER_STREAM:
-        return is_own && storage->use_count == 0
+        return is_own && !weir__storage_has_uses(storage)
                    ? WEIR_OK
                    : weir__storage_wait_for_others(storage, own, it->stream,
                                                    it->access);
@@ -379,6 +379,7 @@ weir_status weir__export_create(const weir__array *array, size_t extra,
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a tensor");
     self->storage = NULL; /* the tensor is filled in last */
     self->holder = WEIR__HOLDER_NONE;
+    self->access = WEIR_WRITE;
     self->is_unnamed = false;
     weir__array_write(array, self->dimensions);
     return WEIR_OK;
@@ -396,6 +397,7 @@ void weir__export_fill(weir__export *self, const weir__request *it, void *first,
         .strides = self->dimensions + it->array.ndim,
     };
     uint64_t flags = it->copies ? WEIR__DL_IS_COPIED : 0;
+    self->access = it->access;
     if (it->access == WEIR_READ)
         flags |= WEIR__DL_READ_ONLY;
     if (it->is_versioned) {

@@ -54,6 +54,7 @@ typedef struct weir__export {
     } tensor;
     weir_storage *storage;   /* null: no bytes */
     weir__holder holder;     /* what it holds them as */
+    weir_access access;      /* the consumer's */
     bool is_unnamed;         /* the consumer's work is on a stream that has no name */
     int64_t dimensions[];    /* extents, strides */
 } weir__export;

@@ -148,7 +148,7 @@ void weir__pending_defer(weir_storage *storage)
 void weir__pending_to_limbo(weir_storage *storage)
 {
     weir__pending *self = storage->device->pending;
-    storage->aside = weir__order_mark_here(storage->device->order, 0).number;
+    weir__storage_note_unnamed(storage, WEIR_WRITE); /* later than all uses */
     push(self, &self->limbo, storage);
 }
 
@@ -156,7 +156,7 @@ void weir__pending_to_limbo(weir_storage *storage)
 
 static bool is_done(weir_device *device, const weir_storage *storage)
 {
-    weir__mark mark = { WEIR__CLOCK_ASIDE, storage->aside };
+    weir__mark mark = { WEIR__CLOCK_ASIDE, storage->unnamed_all };
     return weir__order_is_done(device->order, 0, mark) || weir__device_is_lost(device);
 }
 
@@ -182,7 +182,7 @@ static bool limbo_take_point(weir_device *device)
     weir__pending *self = device->pending;
     weir__mutex_lock(&self->lock);
     const weir_storage *oldest = self->limbo.first;
-    bool has_one = oldest == NULL || oldest->aside <= self->point;
+    bool has_one = oldest == NULL || oldest->unnamed_all <= self->point;
     weir__mutex_unlock(&self->lock);
     if (has_one)
         return true;
@@ -212,8 +212,8 @@ static void limbo_end_sync(weir_device *device)
     weir__mark newest = { WEIR__CLOCK_ASIDE, 0 };
     weir__mutex_lock(&self->lock);
     for (const weir_storage *it = self->limbo.first; it != NULL; it = it->next) {
-        if (it->aside > newest.number)
-            newest.number = it->aside;
+        if (it->unnamed_all > newest.number)
+            newest.number = it->unnamed_all;
     }
     weir__mutex_unlock(&self->lock);
     if (newest.number != 0 && weir__order_sync(device->order, newest) == WEIR_OK)

@@ -41,7 +41,6 @@ static inline weir_storage *storage_new(weir_device *device, weir__holder holder
     /* Field by field: as a whole it costs more, for the uses are the most of it. */
     atomic_init(&self->holders, WEIR__AT_HOME + 1);
     atomic_init(&self->records, 1);
-    atomic_init(&self->is_unnamed, false);
     atomic_init(&self->is_exported, false);
     self->is_block = self->read_only = self->ignores_stream = false;
     self->keeps_device = false;
@@ -55,8 +54,9 @@ static inline weir_storage *storage_new(weir_device *device, weir__holder holder
     self->home = holder.life.clock;
     atomic_init(&self->use_count, 0);
     atomic_init(&self->notes, 0);
+    atomic_init(&self->unnamed_all, 0);
+    atomic_init(&self->unnamed_writes, 0);
     self->next = NULL;
-    self->aside = 0;
     weir__mutex_init(&self->lock, WEIR__RANK_STORAGE);
     return self;
 }
@@ -135,7 +135,7 @@ void weir__storage_drop_record(weir_storage *self)
 
 bool weir__storage_is_bound(const weir_storage *self)
 {
-    return atomic_load(&self->records) > 1 || atomic_load(&self->is_unnamed);
+    return atomic_load(&self->records) > 1 || atomic_load(&self->unnamed_all) != 0;
 }
 
 /* ---- holders ---- */
@@ -385,7 +385,7 @@ static void end_foreign_on(weir_storage *self, const weir__holder *holder)
 
 static void end_on(weir_storage *self, const weir__holder *holder)
 {
-    if (atomic_load(&self->is_unnamed)) {
+    if (weir__storage_is_unnamed(self, holder->life.clock)) {
         weir__pending_to_limbo(self); /* behind all work there is by then */
     } else if (self->is_block) {
         deallocate(self, holder);
@@ -412,7 +412,7 @@ void weir__storage_leave_idle(weir_storage *self, weir__holder holder)
 
 void weir__storage_leave_unnamed(weir_storage *self)
 {
-    weir__storage_note_unnamed(self);
+    weir__storage_note_unnamed(self, WEIR_WRITE);
     weir__storage_leave(self, &WEIR__HOLDER_NONE);
 }
 

@@ -32,7 +32,6 @@ struct weir_storage {
                                   weak ones; high half: those at home */
     _Atomic uint32_t records;  /* who needs this record: weak holders, and all others
                                   together one */
-    atomic_bool is_unnamed;    /* used by work that nobody can name */
     atomic_bool is_exported;   /* there are tickets for it (weir/ipc.h), or were */
     bool is_block;             /* a resource's */
     bool read_only;
@@ -51,9 +50,10 @@ struct weir_storage {
     weir__mutex lock;          /* guards the uses */
     _Atomic uint32_t use_count; /* also read without the lock */
     _Atomic uint32_t notes;     /* how often one was noted, or left unnamed; likewise */
+    _Atomic uint64_t unnamed_all, unnamed_writes; /* numbers of aside marks behind work
+                                   that nobody can name, 0: there was none; likewise */
     weir__use uses[WEIR__STORAGE_USES + 1]; /* one more for the last holder's stream */
     struct weir_storage *next; /* of those that wait for their end */
-    uint64_t aside;            /* in limbo: set aside with this number */
 };
 
 /* One holder's stream. Without one (WEIR__HOLDER_NONE) it has nothing on any stream
@@ -158,12 +158,11 @@ weir_status weir__storage_note(weir_storage *self, weir__holder holder,
 void weir__storage_set_out(weir_storage *self, weir__holder from);
 void weir__storage_settle(weir_storage *self, weir__holder at);
 
-/* What has been put on some stream by now uses the bytes, and nobody can name it. */
-static inline void weir__storage_note_unnamed(weir_storage *self)
-{
-    atomic_store(&self->is_unnamed, true);
-    self->notes++;
-}
+/* What has been put on some stream by now uses the bytes, and nobody can name it. Asks
+ * for no host memory, and makes no device call. */
+void weir__storage_note_unnamed(weir_storage *self, weir_access access);
+/* Whether that may still run, seen from the stream of clock `t`. */
+bool weir__storage_is_unnamed(weir_storage *self, uint64_t t);
 /* See weir_buffer_use. */
 weir_status weir__storage_use(weir_storage *self, weir_stream stream,
                               weir_access access);
@@ -175,6 +174,12 @@ void weir__storage_use_surely(weir_storage *self, weir_stream stream,
  * that is an aside one. */
 weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
                                    weir_access access);
+/* Whether others than the holders' streams have used the bytes, as far as that is not
+ * known to be over. */
+static inline bool weir__storage_has_uses(const weir_storage *self)
+{
+    return self->use_count != 0 || self->unnamed_all != 0;
+}
 /* See weir_buffer_wait. For a stream that is `holder`'s nothing is asked of the order
  * where nothing is noted. */
 weir_status weir__storage_wait_for_others(weir_storage *self, weir__holder holder,
@@ -182,7 +187,7 @@ weir_status weir__storage_wait_for_others(weir_storage *self, weir__holder holde
 static inline weir_status weir__storage_wait(weir_storage *self, weir__holder holder,
                                              weir_stream stream, weir_access access)
 {
-    if (self->use_count == 0 &&
+    if (!weir__storage_has_uses(self) &&
         weir__holder_is_on(self->device->order, &holder, stream))
         return WEIR_OK;
     return weir__storage_wait_for_others(self, holder, stream, access);

@@ -155,6 +155,17 @@ static bool try_note(weir_storage *self, weir__mark mark, weir_access access,
     return false;
 }
 
+void weir__storage_note_unnamed(weir_storage *self, weir_access access)
+{
+    uint64_t number = weir__order_mark_here(weir__storage_order(self), 0).number;
+    weir__mutex_lock(&self->lock);
+    self->unnamed_all = later(self->unnamed_all, number);
+    if (access == WEIR_WRITE)
+        self->unnamed_writes = later(self->unnamed_writes, number);
+    self->notes++;
+    weir__mutex_unlock(&self->lock);
+}
+
 weir_status weir__storage_use(weir_storage *self, weir_stream stream,
                               weir_access access)
 {
@@ -175,7 +186,7 @@ void weir__storage_use_surely(weir_storage *self, weir_stream stream,
                               weir_access access)
 {
     if (weir__storage_use(self, stream, access) != WEIR_OK)
-        weir__storage_note_unnamed(self);
+        weir__storage_note_unnamed(self, access);
 }
 
 /* Of a stream that is unknown to Weir, and has been idle, the clock may have gone, and
@@ -218,7 +229,7 @@ weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
         if (mark.clock == WEIR__CLOCK_ASIDE ||
             !wait_on_its_own(self, user, mark.clock, it.full, &status) ||
             status != WEIR_OK) {
-            weir__storage_note_unnamed(self);
+            weir__storage_note_unnamed(self, access);
             return mark;
         }
     }
@@ -313,6 +324,35 @@ weir_status weir__storage_wait_marks(weir_storage *self, uint64_t t, weir_stream
     return WEIR_OK;
 }
 
+/* What an access has to wait for of what nobody can name; number 0: nothing. */
+static weir__mark unnamed_mark(const weir_storage *self, weir_access access)
+{
+    uint64_t number = access == WEIR_WRITE ? self->unnamed_all : self->unnamed_writes;
+    return (weir__mark){ WEIR__CLOCK_ASIDE, number };
+}
+
+bool weir__storage_is_unnamed(weir_storage *self, uint64_t t)
+{
+    weir__mark mark = unnamed_mark(self, WEIR_WRITE);
+    return mark.number != 0 &&
+           !weir__order_may_take(weir__storage_order(self), t, mark);
+}
+
+/* Behind a point of the whole device, where there is one or it has such; else the host
+ * waits. */
+static weir_status wait_for_unnamed(weir_storage *self, uint64_t t, weir_stream stream,
+                                    weir_access access)
+{
+    weir__order *order = weir__storage_order(self);
+    weir__mark mark = unnamed_mark(self, access), point;
+    if (mark.number == 0 || weir__order_wait(order, t, stream, mark) == WEIR_OK)
+        return WEIR_OK;
+    (void)weir__order_stock(order); /* for the point */
+    if (weir__order_all_point(order, &point) == WEIR_OK)
+        return weir__order_wait(order, t, stream, mark);
+    return weir__order_sync(order, mark);
+}
+
 weir_status weir__storage_wait_for_others(weir_storage *self, weir__holder holder,
                                           weir_stream stream, weir_access access)
 {
@@ -328,6 +368,8 @@ weir_status weir__storage_wait_for_others(weir_storage *self, weir__holder holde
                                         &marks[count]);
         count += marks[count].clock != 0 && marks[count].clock != t;
     }
+    if (status == WEIR_OK)
+        status = wait_for_unnamed(self, t, stream, access);
     if (status != WEIR_OK)
         return status;
     return weir__storage_wait_marks(self, t, stream, marks, count);
@@ -337,13 +379,15 @@ weir_status weir__storage_wait_sync(weir_storage *self, weir__holder holder,
                                     weir_access access)
 {
     weir__order *order = weir__storage_order(self);
-    weir__mark marks[WEIR__STORAGE_USES + 2];
+    weir__mark marks[WEIR__STORAGE_USES + 3];
     uint32_t count = weir__storage_marks(self, 0, access, marks);
     weir_status status = weir__order_life_point(order, holder.stream, holder.life,
                                                 &marks[count]);
     if (status != WEIR_OK)
         return status;
     count += marks[count].clock != 0;
+    marks[count] = unnamed_mark(self, access);
+    count += marks[count].number != 0;
     for (uint32_t i = 0; i < count; i++) {
         status = weir__order_sync(order, marks[i]);
         if (status != WEIR_OK)

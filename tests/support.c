@@ -256,6 +256,16 @@ weir_device_calls calls_of(weir_device *device)
     return calls;
 }
 
+uint64_t calls_in_all(weir_device *device)
+{
+    const weir_device_calls calls = calls_of(device);
+    uint64_t all = 0;
+#define X(name) all += calls.name;
+    WEIR_DEVICE_CALL_MAP(X)
+#undef X
+    return all;
+}
+
 void plan_fault(weir_device *device, const char *kind, uint64_t nth, bool lasting,
                 weir_status status)
 {

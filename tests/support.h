@@ -100,6 +100,7 @@ void give(weir_resource *mr, weir_stream stream, void *ptr, size_t bytes);
 
 weir_resource_statistics statistics_of(weir_resource *mr);
 weir_device_calls calls_of(weir_device *device);
+uint64_t calls_in_all(weir_device *device);
 
 /* Plans that the nth next device call of the named kind (null: any) fails with
  * `status`, or all from then on. With nth 0: no faults any more. */

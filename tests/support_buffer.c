@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+#include "internal.h"
+#include "storage.h"
+#include "support_work.h"
+
 buffer_scene buffer_scene_on(weir_device *device)
 {
     buffer_scene it = { .device = device };
@@ -76,6 +80,36 @@ weir_foreign make_foreign(buffer_scene *it, size_t bytes, foreign_block *context
     foreign.deleter = end_foreign;
     foreign.context = context;
     return foreign;
+}
+
+stranger stranger_come(buffer_scene *it)
+{
+    stranger self = { it, raw_stream(it->device, WEIR_STREAM_NON_BLOCKING) };
+    return self;
+}
+
+void stranger_go(stranger *self)
+{
+    raw_stream_end(self->it->device, self->stream);
+}
+
+void use_unnamed(stranger *self, weir_buffer *buffer)
+{
+    buffer_scene *it = self->it;
+    weir_storage *storage = buffer->storage;
+    must_ok(weir_stream_wait(it->device, self->stream, buffer->stream));
+    write_all(it, self->stream, buffer, 7);
+    weir__storage_hold(storage, WEIR__HOLDER_NONE);
+    weir_buffer_reset(buffer);
+    weir__storage_leave_unnamed(storage);
+}
+
+void must_be_in_limbo(const buffer_scene *it, size_t count, size_t bytes)
+{
+    weir_pending pending = pending_of(it->device);
+    must_equal(pending.limbo_count, count);
+    must_equal(pending.limbo_bytes, bytes);
+    must(pending.limbo_bound >= MIB);
 }
 
 weir_buffer_properties properties_of(const weir_buffer *buffer)

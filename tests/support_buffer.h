@@ -42,6 +42,19 @@ typedef struct foreign_block {
 
 weir_foreign make_foreign(buffer_scene *it, size_t bytes, foreign_block *context);
 
+/* A stream of somebody else's, of which nobody is told. */
+typedef struct stranger {
+    buffer_scene *it;
+    weir_stream stream;
+} stranger;
+
+stranger stranger_come(buffer_scene *it);
+void stranger_go(stranger *self);
+/* The stranger writes 7 to all that `buffer` shows, behind what is on its stream; then
+ * the buffer is reset. */
+void use_unnamed(stranger *self, weir_buffer *buffer);
+void must_be_in_limbo(const buffer_scene *it, size_t count, size_t bytes);
+
 weir_buffer_properties properties_of(const weir_buffer *buffer);
 weir_pending pending_of(weir_device *device);
 void must_be_empty(const weir_buffer *buffer);

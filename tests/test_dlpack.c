@@ -276,6 +276,42 @@ static void only_streams_without_a_name_lead_to_limbo(void **state)
     buffer_scene_close(&it);
 }
 
+/* A consumer without a name has written until its tensor is deleted: who comes next
+ * waits for that, but reads beside one that only read. */
+static void the_next_is_behind_who_had_no_name(void **state)
+{
+    (void)state;
+    const weir_access accesses[] = { WEIR_READ, WEIR_WRITE };
+    for (size_t i = 0; i < 4; i++) {
+        buffer_scene it = buffer_scene_open();
+        stranger other = stranger_come(&it);
+        weir_buffer buffer = make_buffer(&it, it.a, KIB);
+        int64_t to = number_of(other.stream);
+        weir_dlpack_request request = ask(&to, accesses[i / 2]);
+        weir_dlpack x = must_export(&buffer, &request);
+        uint64_t gate = stall_stream(&it, other.stream);
+        if (accesses[i / 2] == WEIR_WRITE)
+            write_all(&it, other.stream, &buffer, 1);
+        weir_dlpack_delete(x);
+        to = number_of(it.a);
+        request = ask(&to, accesses[i % 2]);
+        uint64_t points = calls_of(it.device).event_record_all;
+        x = must_export(&buffer, &request);
+        points = calls_of(it.device).event_record_all - points;
+        must_equal(points, i != 0);
+        if (accesses[i % 2] == WEIR_WRITE)
+            write_all(&it, it.a, &buffer, 2);
+        else if (i != 0)
+            check_all(&it, it.a, &buffer, 1);
+        weir_dlpack_delete(x);
+        open_stream(&it, gate);
+        weir_buffer_reset(&buffer);
+        must_ok(weir_device_drain_sync(it.device));
+        stranger_go(&other);
+        buffer_scene_close(&it);
+    }
+}
+
 /* The host is done with a tensor when it says so: no limbo, and no point. */
 static void the_host_leaves_nothing_behind(void **state)
 {
@@ -535,6 +571,7 @@ int main(void)
         cmocka_unit_test(an_import_of_our_own_knows_its_streams),
         cmocka_unit_test(done_refuses_what_is_not_ours),
         cmocka_unit_test(only_streams_without_a_name_lead_to_limbo),
+        cmocka_unit_test(the_next_is_behind_who_had_no_name),
         cmocka_unit_test(the_host_leaves_nothing_behind),
         cmocka_unit_test(a_copy_that_was_not_waited_for_is_not_forgotten),
         cmocka_unit_test(any_thread_may_delete),

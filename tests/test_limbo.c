@@ -10,47 +10,7 @@
 
 #define LIMIT (4 * MIB) /* of small pools */
 
-/* ---- work that nobody names ---- */
-
-/* A stream of somebody else's, behind all that is on the scene's. */
-typedef struct stranger {
-    buffer_scene *it;
-    weir_stream stream;
-} stranger;
-
-static stranger stranger_come(buffer_scene *it)
-{
-    stranger self = { it, raw_stream(it->device, WEIR_STREAM_NON_BLOCKING) };
-    return self;
-}
-
-static void stranger_go(stranger *self)
-{
-    raw_stream_end(self->it->device, self->stream);
-}
-
-/* The stranger gets all that `buffer` shows, which is reset, and writes to it; then
- * nobody holds the bytes any more. */
-static void use_unnamed(stranger *self, weir_buffer *buffer)
-{
-    buffer_scene *it = self->it;
-    weir_storage *storage = buffer->storage;
-    must_ok(weir_stream_wait(it->device, self->stream, buffer->stream));
-    write_all(it, self->stream, buffer, 7);
-    weir__storage_hold(storage, WEIR__HOLDER_NONE);
-    weir_buffer_reset(buffer);
-    weir__storage_leave_unnamed(storage);
-}
-
-static uint64_t calls_in_all(weir_device *device)
-{
-    const weir_device_calls calls = calls_of(device);
-    uint64_t all = 0;
-#define X(name) all += calls.name;
-    WEIR_DEVICE_CALL_MAP(X)
-#undef X
-    return all;
-}
+/* ---- looks ---- */
 
 static void settle(weir_device *device)
 {
@@ -80,14 +40,6 @@ static buffer_scene small_scene_open(void)
     return it;
 }
 
-static void must_wait(const buffer_scene *it, size_t count, size_t bytes)
-{
-    weir_pending pending = pending_of(it->device);
-    must_equal(pending.limbo_count, count);
-    must_equal(pending.limbo_bytes, bytes);
-    must(pending.limbo_bound >= MIB);
-}
-
 /* ---- until memory is wanted ---- */
 
 static void nothing_is_asked_before_memory_is_wanted(void **state)
@@ -104,14 +56,14 @@ static void nothing_is_asked_before_memory_is_wanted(void **state)
     weir__storage_leave_unnamed(storage);
     weir__host_fail_at(0, false);
     must_equal(calls_in_all(it.device), calls);
-    must_wait(&it, 1, 64 * KIB);
+    must_be_in_limbo(&it, 1, 64 * KIB);
     look(&it);
     buffer = make_buffer(&it, it.a, 64 * KIB);
     use_unnamed(&other, &buffer);
-    must_wait(&it, 2, 128 * KIB);
+    must_be_in_limbo(&it, 2, 128 * KIB);
     must_equal(calls_of(it.device).event_record_all, 0);
     must_ok(weir_device_drain_sync(it.device));
-    must_wait(&it, 0, 0);
+    must_be_in_limbo(&it, 0, 0);
     stranger_go(&other);
     buffer_scene_close(&it);
 }
@@ -130,11 +82,11 @@ static void limbo_above_its_bound_goes_behind_a_point(void **state)
         buffers[i] = make_buffer(&it, it.a, bound / 2 + KIB);
     for (int i = 0; i < 2; i++)
         use_unnamed(&other, &buffers[i]);
-    must_wait(&it, 2, bound + 2 * KIB);
+    must_be_in_limbo(&it, 2, bound + 2 * KIB);
     for (int i = 0; i < 3; i++)
         look(&it);
     must_equal(calls_of(it.device).event_record_all, 1); /* and no other meanwhile */
-    must_wait(&it, 2, bound + 2 * KIB);
+    must_be_in_limbo(&it, 2, bound + 2 * KIB);
 
     uint64_t later = stall_stream(&it, it.b); /* behind that point */
     open_stream(&it, gate);
@@ -142,7 +94,7 @@ static void limbo_above_its_bound_goes_behind_a_point(void **state)
     use_unnamed(&other, &buffers[2]);
     settle(it.device);
     look(&it);
-    must_wait(&it, 1, bound / 2 + KIB); /* which the point does not cover */
+    must_be_in_limbo(&it, 1, bound / 2 + KIB); /* which the point does not cover */
     must_equal(calls_of(it.device).event_record_all, 1);
 
     /* The bytes are as good as new, for any stream. */
@@ -169,13 +121,13 @@ static void captures_are_left_alone(void **state)
     use_unnamed(&other, &buffer);
     must_ok(weir_emulated_capture_begin(it.device, it.b));
     look(&it);
-    must_wait(&it, 1, bound + KIB);
+    must_be_in_limbo(&it, 1, bound + KIB);
     must_equal(calls_of(it.device).event_record_all, 0);
     must_ok(weir_emulated_capture_end(it.device, it.b, NULL));
     look(&it);
     settle(it.device);
     look(&it);
-    must_wait(&it, 0, 0);
+    must_be_in_limbo(&it, 0, 0);
     stranger_go(&other);
     buffer_scene_close(&it);
 }
@@ -192,9 +144,9 @@ static void device_without_points_keeps_it(void **state)
     look(&it);
     look(&it);
     must_equal(weir_emulated_fault_calls(it.device), 1); /* it is known then */
-    must_wait(&it, 1, bound + KIB);
+    must_be_in_limbo(&it, 1, bound + KIB);
     must_ok(weir_device_drain_sync(it.device));
-    must_wait(&it, 0, 0);
+    must_be_in_limbo(&it, 0, 0);
     plan_fault(it.device, NULL, 0, false, WEIR_OK);
     stranger_go(&other);
     buffer_scene_close(&it);
@@ -214,12 +166,12 @@ static void failures_are_tried_again(void **state)
         plan_fault(it.device, calls[i], 1, true, WEIR_DEVICE_ERROR);
         look(&it);
         must(weir_emulated_fault_calls(it.device) > 0);
-        must_wait(&it, 1, bound + KIB);
+        must_be_in_limbo(&it, 1, bound + KIB);
     }
     plan_fault(it.device, NULL, 0, false, WEIR_OK);
     settle(it.device);
     look(&it);
-    must_wait(&it, 0, 0);
+    must_be_in_limbo(&it, 0, 0);
     stranger_go(&other);
     buffer_scene_close(&it);
 }
@@ -237,7 +189,7 @@ static void lost_device_gives_it_up(void **state)
     plan_fault(it.device, "event_record_all", 1, false, WEIR_DEVICE_LOST);
     look(&it);
     look(&it);
-    must_wait(&it, 0, 0);
+    must_be_in_limbo(&it, 0, 0);
     weir_resource_unref(it.pool);
     close_anyhow(it.device);
 }
@@ -267,7 +219,7 @@ static void what_is_done_is_taken_without_a_wait(void **state)
         const weir_device_calls calls = calls_of(it.device);
         must_equal(calls.event_record_all, 1);
         must_equal(calls.device_sync + calls.event_sync + calls.stream_sync, 0);
-        must_wait(&it, 0, 0);
+        must_be_in_limbo(&it, 0, 0);
         weir_buffer_reset(&buffer);
         stranger_go(&other);
         buffer_scene_close(&it);
@@ -288,7 +240,7 @@ static void the_host_waits_last_of_all(void **state)
                                                          WEIR_ALIGNMENT, &buffer));
     must(strstr(weir_last_error().message, "pool") != NULL);
     must_be_empty(&buffer);
-    must_wait(&it, 1, LIMIT);
+    must_be_in_limbo(&it, 1, LIMIT);
 
     open_stream(&it, gate);
     uint64_t waits = calls_of(it.device).event_sync;
@@ -298,7 +250,7 @@ static void the_host_waits_last_of_all(void **state)
     write_all(&it, it.b, &buffer, 3);
     check_all(&it, it.b, &buffer, 3);
     weir_buffer_reset(&buffer);
-    must_wait(&it, 0, 0);
+    must_be_in_limbo(&it, 0, 0);
     stranger_go(&other);
     buffer_scene_close(&it);
 }
@@ -331,7 +283,7 @@ static void no_memory_during_a_capture_is_told(void **state)
     must_ok(weir_emulated_capture_begin(it.device, it.b));
     must_answer(WEIR_LIMIT_REACHED, weir_buffer_allocate(it.pool, it.a, LIMIT,
                                                          WEIR_ALIGNMENT, &buffer));
-    must_wait(&it, 1, LIMIT);
+    must_be_in_limbo(&it, 1, LIMIT);
     must_ok(weir_emulated_capture_end(it.device, it.b, NULL));
     buffer = make_buffer(&it, it.a, LIMIT);
     weir_buffer_reset(&buffer);
@@ -360,77 +312,6 @@ static void deleter_of_foreign_memory_is_called_once(void **state)
     must_equal(context.ends, 1);
     stranger_go(&other);
     buffer_scene_close(&it);
-}
-
-/* ---- while others hold the bytes ---- */
-
-/* The stranger reads what `buffer` shows as a holder of its own, which leaves first. */
-static void read_unnamed(stranger *self, const weir_buffer *buffer)
-{
-    buffer_scene *it = self->it;
-    must_ok(weir_stream_wait(it->device, self->stream, buffer->stream));
-    check_all(it, self->stream, buffer, 1);
-    weir__storage_hold(buffer->storage, WEIR__HOLDER_NONE);
-    weir__storage_leave_unnamed(buffer->storage);
-}
-
-/* The host waits for them, and if it cannot it has not forgotten that. */
-static void what_is_released_is_behind_them(void **state)
-{
-    (void)state;
-    buffer_scene it = buffer_scene_open();
-    stranger other = stranger_come(&it);
-    weir_buffer buffer = make_buffer(&it, it.a, MIB);
-    write_all(&it, it.a, &buffer, 1);
-    uint64_t gate = stall_stream(&it, other.stream);
-    read_unnamed(&other, &buffer);
-    const weir_buffer seen = buffer;
-    weir_released r = { .struct_size = sizeof r };
-    must_answer(WEIR_DEVICE_ERROR, weir_buffer_release(&buffer, &r));
-    must(memcmp(&buffer, &seen, sizeof seen) == 0 && r.ptr == NULL);
-    open_stream(&it, gate);
-    must_ok(weir_buffer_release(&buffer, &r));
-    must(r.stream == it.a && r.ptr == seen.data);
-    stamp(it.device, r.stream, r.ptr, r.bytes, 2);
-    must_ok(weir_released_free_sync(it.device, &r));
-    weir_buffer_reset(&buffer);
-    must_wait(&it, 0, 0);
-    stranger_go(&other);
-    buffer_scene_close(&it);
-}
-
-/* Only the bytes that they use go to limbo, and not those that take their place. */
-static void what_moves_leaves_the_old_bytes_in_limbo(void **state)
-{
-    (void)state;
-    for (int shrinks = 0; shrinks < 2; shrinks++) {
-        buffer_scene it = buffer_scene_open();
-        stranger other = stranger_come(&it);
-        weir_buffer buffer = make_buffer(&it, it.a, 64 * KIB);
-        write_all(&it, it.a, &buffer, 1);
-        uint64_t gate = stall_stream(&it, other.stream);
-        read_unnamed(&other, &buffer);
-        const void *old = buffer.data;
-        if (shrinks) {
-            must_ok(weir_buffer_resize(&buffer, 512, it.a));
-            must_ok(weir_buffer_shrink(&buffer, it.a));
-        } else {
-            must_ok(weir_buffer_resize(&buffer, MIB, it.a));
-        }
-        must(buffer.data != old);
-        must_wait(&it, 1, 64 * KIB);
-        weir_buffer again = make_buffer(&it, it.a, 64 * KIB);
-        must(again.data != old);
-        write_all(&it, it.a, &again, 2);
-        weir_buffer_reset(&again);
-        weir_buffer_reset(&buffer);
-        must_wait(&it, 1, 64 * KIB);
-        open_stream(&it, gate);
-        must_ok(weir_device_drain_sync(it.device));
-        must_wait(&it, 0, 0);
-        stranger_go(&other);
-        buffer_scene_close(&it);
-    }
 }
 
 /* ---- threads ---- */
@@ -520,7 +401,7 @@ static void the_host_waits_for_the_last_that_came(void **state)
         weir__storage_hold(second.storage, WEIR__HOLDER_NONE);
         weir_buffer_reset(&second);
         run_both(it.device, drains_in_vain, leaves_more, &both);
-        must_wait(&it, 2, LIMIT);
+        must_be_in_limbo(&it, 2, LIMIT);
         open_stream(&it, gate);
         weir_buffer all = make_buffer(&it, it.b, LIMIT);
         write_all(&it, it.b, &all, 5);
@@ -545,8 +426,6 @@ int main(void)
         cmocka_unit_test(without_points_the_host_waits_for_the_device),
         cmocka_unit_test(no_memory_during_a_capture_is_told),
         cmocka_unit_test(deleter_of_foreign_memory_is_called_once),
-        cmocka_unit_test(what_is_released_is_behind_them),
-        cmocka_unit_test(what_moves_leaves_the_old_bytes_in_limbo),
         cmocka_unit_test(threads_give_back_each_once),
         cmocka_unit_test(the_host_waits_for_the_last_that_came),
     };
