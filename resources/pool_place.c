@@ -75,6 +75,7 @@ typedef struct place {
 
 typedef struct survey {
     weir__request *request;
+    size_t large;         /* a run of more is not small against the pool */
     place any;            /* at the beginning of the smallest run */
     place known;          /* in the smallest in which the stream may take one */
     place known_begin;    /* the same, where it begins */
@@ -93,7 +94,17 @@ static void offer(place *best, weir__heap_run part, size_t bytes)
         *best = (place){ part, bytes };
 }
 
-static void look_at_run(void *context, weir__heap_run run, size_t bytes)
+/* Runs of so many bytes and more are of no interest any more. */
+static size_t too_large(const survey *self)
+{
+    if (self->known.part.first != 0 && self->known.bytes <= self->large)
+        return self->known.bytes;
+    return self->known_begin.part.first != 0 && self->known.part.first != 0
+               ? most(self->any.bytes, most(self->known.bytes, self->known_begin.bytes))
+               : SIZE_MAX;
+}
+
+static size_t look_at_run(void *context, weir__heap_run run, size_t bytes)
 {
     survey *self = context;
     weir__request *request = self->request;
@@ -122,8 +133,9 @@ static void look_at_run(void *context, weir__heap_run run, size_t bytes)
             wants_begin = wants_known = false;
         }
         if (id == run.last)
-            return;
+            break;
     }
+    return too_large(self);
 }
 
 /* The part begins where the request does: with an alignment blocks in front of that may
@@ -147,14 +159,14 @@ uint32_t weir__pool_place_locked(weir__request *request)
         request->owner->kind == WEIR__POOL_CAPTURE || self->releases < self->place_at)
         return 0;
     self->place_at = self->releases + heap->free_blocks / PLACE_RECORDS;
-    survey all = { .request = request };
+    survey all = { .request = request,
+                   .large = most(self->cut_bytes, heap->bytes / PLACE_LARGE_SHARE) };
     weir__heap_each_run(heap, request->bytes, request->bytes / PLACE_PARTS,
                         look_at_run, &all);
     if (all.any.part.first == 0)
         return 0;
     request->is_placed = true; /* nothing is spared any more */
-    size_t large = most(self->cut_bytes, heap->bytes / PLACE_LARGE_SHARE);
-    if (all.known.part.first != 0 && all.known.bytes <= large)
+    if (all.known.part.first != 0 && all.known.bytes <= all.large)
         return weir__pool_take_run_locked(request, trimmed(request, all.known.part));
     if (all.known_begin.part.first != 0 &&
         all.known_begin.bytes / PLACE_NEAR <= all.any.bytes)

@@ -327,9 +327,10 @@ weir__heap_run weir__heap_find_run(const weir__heap *heap, size_t bytes,
 
 /* All that is FREE from one taken block to the next, whose clocks it may be of: visits
  * each such run of at least `bytes` bytes that has a block of at least `part`, in no
- * order. Goes through what is free, not through all blocks, and hardly looks at what is
- * smaller. */
-typedef void (*weir__heap_run_visitor)(void *context, weir__heap_run run, size_t bytes);
+ * order, but for those at least as large as a visit has answered: they may be left out.
+ * Looks at no smaller blocks, and does not go through all. */
+typedef size_t (*weir__heap_run_visitor)(void *context, weir__heap_run run,
+                                         size_t bytes);
 void weir__heap_each_run(const weir__heap *heap, size_t bytes, size_t part,
                          weir__heap_run_visitor visit, void *context);
 /* How many bytes of such a run are around a FREE block; stops counting above `most`. */

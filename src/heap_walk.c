@@ -1,6 +1,6 @@
 /* heap_walk.c - what walks over all blocks of a heap: the search for runs of several
  * clocks, which only a miss needs, and what reports want to know. */
-#include "heap_internal.h"
+#include "heap_bins.h"
 
 static uintptr_t base_of(const weir__heap *heap, uint32_t id)
 {
@@ -109,22 +109,61 @@ static inline bool run_of_first(const weir__heap *heap, uint32_t id, uint32_t gr
     return true;
 }
 
+/* A visit of runs. */
+typedef struct run_visit {
+    size_t bytes;
+    uint32_t least, most; /* grains of a run's first block that counts; one with as many
+                             as `most` is in no run of interest */
+    weir__heap_run_visitor visit;
+    void *context;
+} run_visit;
+
+static void visit_run(const weir__heap *heap, run_visit *self,
+                      const weir__heap_free *record)
+{
+    weir__heap_run run;
+    if (record->more < self->least || record->more >= self->most ||
+        !run_of_first(heap, record->block, self->least, &run))
+        return;
+    size_t bytes = end_of(heap, run.last) - base_of(heap, run.first);
+    if (bytes < self->bytes)
+        return;
+    size_t grains = self->visit(self->context, run, bytes) >> WEIR__HEAP_GRAIN_BITS;
+    if (grains < self->most)
+        self->most = (uint32_t)grains;
+}
+
+/* By the bins that an owner has, from the smallest on. */
+static void visit_runs_of(const weir__heap *heap, run_visit *self,
+                          const weir__heap_owner *owner)
+{
+    weir__heap_bin bin = weir__heap_bin_of(self->least);
+    const weir__heap_row *row = weir__heap_bin_from(owner, &bin, ~UINT64_C(0));
+    while (row != NULL) {
+        const weir__heap_free *record;
+        bool is_over = false;
+        for (uint32_t id = row->firsts[bin.bit]; id != 0; id = record->beside[1]) {
+            record = weir__heap_free_at(heap, id);
+            is_over = is_over || record->more >= self->most;
+            visit_run(heap, self, record);
+        }
+        row = is_over ? NULL : weir__heap_bin_from(owner, &bin, ~UINT64_C(1));
+    }
+}
+
 void weir__heap_each_run(const weir__heap *heap, size_t bytes, size_t part,
                          weir__heap_run_visitor visit, void *context)
 {
-    const uint32_t least = part < WEIR__CHUNK_MOST
-                               ? (uint32_t)(part >> WEIR__HEAP_GRAIN_BITS)
-                               : UINT32_MAX;
-    for (uint32_t i = 0; i < heap->free_made; i++) {
-        const weir__heap_free *its = &heap->frees[i];
-        weir__heap_run run;
-        if (its->more < least || !is_free(heap, its->block) ||
-            !run_of_first(heap, its->block, least, &run))
-            continue;
-        size_t found = end_of(heap, run.last) - base_of(heap, run.first);
-        if (found >= bytes)
-            visit(context, run, found);
-    }
+    if (part > WEIR__CHUNK_MOST)
+        return;
+    run_visit self = { bytes, (uint32_t)(part >> WEIR__HEAP_GRAIN_BITS), UINT32_MAX,
+                       visit, context };
+    if (self.least == 0)
+        self.least = 1;
+    const weir__heap_owner *owner;
+    for (uint32_t slot = 0; (owner = weir__heap_next_owner(heap, &slot)) != NULL;
+         slot++)
+        visit_runs_of(heap, &self, owner);
 }
 
 size_t weir__heap_free_around(const weir__heap *heap, uint32_t block, size_t most)

@@ -98,6 +98,28 @@ static void a_small_stretch_is_cut_anywhere(void **state)
     close_scene(&it);
 }
 
+/* And so it is though a smaller one is another's, whichever is met first. */
+static void a_small_stretch_of_the_own_comes_first(void **state)
+{
+    (void)state;
+    const size_t all = PARTS * PART_BYTES, small = PART_BYTES / 2;
+    for (int mine = 0; mine < 2; mine++) {
+        pool_scene it = open_over(WEIR_EMULATED_STEPPED, false, all);
+        void *others = take_on(&it, 1 - mine, small), *a = take_on(&it, 2, small);
+        void *own = take_on(&it, mine, PART_BYTES);
+        void *b = take_on(&it, 2, all - 2 * PART_BYTES);
+        give_on(&it, 1 - mine, others, small);
+        give_on(&it, mine, own, PART_BYTES);
+        weir_thread_flush();
+        must(take_on(&it, mine, small / 2) == own);
+        must_equal(waits(&it), 0);
+        give_on(&it, mine, own, small / 2);
+        give_on(&it, 2, a, small);
+        give_on(&it, 2, b, all - 2 * PART_BYTES);
+        close_scene(&it);
+    }
+}
+
 /* Where hardly more is free than one stretch may have whole, no stretch is minded: the
  * stream takes its own. */
 static void a_small_pool_is_cut_anywhere(void **state)
@@ -291,6 +313,7 @@ int main(void)
         cmocka_unit_test(a_large_stretch_is_cut_at_its_beginning),
         cmocka_unit_test(who_is_at_the_beginning_waits_for_nobody),
         cmocka_unit_test(a_small_stretch_is_cut_anywhere),
+        cmocka_unit_test(a_small_stretch_of_the_own_comes_first),
         cmocka_unit_test(a_small_pool_is_cut_anywhere),
         cmocka_unit_test(a_small_stretch_comes_before_a_large_one),
         cmocka_unit_test(what_is_free_at_the_end_is_part_of_what_grows),
