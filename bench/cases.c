@@ -55,6 +55,13 @@ const bench_case cases[] = {
     TURNOVER("W5/100k", 100000, 54, LARGE, .step_count = TURNOVER_STEPS * 4),
     { .name = "W5/10k/4s", .kind = &kind_turnover, .streams = 4,
       SHAPE(10000, 55, LARGE, .stream_count = 4) },
+    /* Little that is live, of many streams. */
+    { .name = "W5/320/4s", .kind = &kind_turnover, .streams = 4,
+      SHAPE(320, 56, LARGE, .stream_count = 4) },
+    { .name = "W5/320/16s", .kind = &kind_turnover, .streams = 16,
+      SHAPE(320, 57, LARGE, .stream_count = 16) },
+    { .name = "W5/320/64s", .kind = &kind_turnover, .streams = 64,
+      SHAPE(320, 58, LARGE, .stream_count = 64) },
     TURNOVER("W5/10/small", 10, 60, SMALL),
     TURNOVER("W5/100/small", 100, 61, SMALL),
     TURNOVER("W5/1k/small", 1000, 62, SMALL),

@@ -5,6 +5,7 @@
  *                               that starts empty comes to hold
  *     bench_memory host CASE    the host memory that the blocks of a turnover cost
  *     bench_memory drift CASE   held and live, over a long turnover
+ *     bench_memory grown CASE SPEC  what resources that begin with nothing come to hold
  *
  * Prints one JSON object. Exit status: 0; 1 something failed; 2 wrong usage. */
 #include <malloc.h>
@@ -39,6 +40,7 @@ typedef struct bed {
     turnover work;
     slot *slots;
     size_t live_bytes;
+    const char *spec;       /* of resources to build; null: a pool */
     weir_device *device;
     weir_stream streams[STREAMS_MAX + 1];
     weir_resource *pool;
@@ -95,12 +97,16 @@ static void bed_empty(bed *self)
     self->live_bytes = 0;
 }
 
-/* A pool of one chunk of `bytes` and no more; 0: one that grows from nothing. */
+/* A pool of one chunk of `bytes` and no more; 0: one that grows from nothing, or what
+ * was asked for. */
 static bool bed_begin(bed *self, size_t bytes)
 {
     weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
     weir_resource *leaf;
 
+    if (self->spec != NULL)
+        return weir_resource_open(self->device, self->spec, &self->pool) == WEIR_OK ||
+               say_failed(self->spec);
     options.initial_bytes = bytes;
     options.limit_bytes = bytes;
     if (weir_device_resource_create(self->device, &leaf) != WEIR_OK)
@@ -280,22 +286,39 @@ static int say_drift(bed *self)
     return 0;
 }
 
+/* ---- grown ---- */
+
+static int say_grown(bed *self)
+{
+    if (!bed_begin(self, 0) || !bed_fill(self) ||
+        !bed_steps(self, 0, self->work.step_count))
+        return 1;
+    size_t held = bed_statistics(self).peak_held_bytes;
+    size_t peak = turnover_peak_bytes(&self->work, 1);
+    bed_end(self);
+    printf("{\"peak_bytes\": %zu, \"grown_bytes\": %zu}\n", peak, held);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         int (*say)(bed *self);
         size_t steps;
-    } commands[] = { { "fit", say_fit, 0 }, { "host", say_host, 0 },
-                     { "drift", say_drift, DRIFT_STEPS } };
-    const bench_case *what = argc == 3 ? find_turnover(argv[2]) : NULL;
+        int words; /* of the command, the program's name included */
+    } commands[] = { { "fit", say_fit, 0, 3 }, { "host", say_host, 0, 3 },
+                     { "drift", say_drift, DRIFT_STEPS, 3 },
+                     { "grown", say_grown, 0, 4 } };
+    const bench_case *what = argc >= 3 ? find_turnover(argv[2]) : NULL;
 
     for (size_t i = 0; what != NULL && i < sizeof commands / sizeof *commands; i++) {
-        if (strcmp(commands[i].name, argv[1]) != 0)
+        if (strcmp(commands[i].name, argv[1]) != 0 || commands[i].words != argc)
             continue;
         bed self;
         if (!bed_make(&self, what, commands[i].steps))
             return 1;
+        self.spec = argc == 4 ? argv[3] : NULL;
         int status = commands[i].say(&self);
         if (status != 0)
             say_failed(commands[i].name);
@@ -303,6 +326,7 @@ int main(int argc, char **argv)
             bed_clear(&self);
         return status;
     }
-    fprintf(stderr, "usage: bench_memory fit|host|drift CASE, of turnover\n");
+    fprintf(stderr, "usage: bench_memory fit|host|drift CASE, or grown CASE SPEC, of "
+                    "turnover\n");
     return 2;
 }

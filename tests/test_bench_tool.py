@@ -92,7 +92,8 @@ class Plan(unittest.TestCase):
         named = [*bench_plan.WORKLOADS, *bench_plan.QUICK, *bench_plan.UNKNOWN,
                  *bench_plan.LOOKUPS.values(), *bench_plan.SIZES, *bench_plan.LIVE,
                  *bench_plan.LIVE_LARGE, *bench_plan.TARGETS, *bench_memory.FIT,
-                 *bench_memory.HOST, *bench_memory.DRIFT, *bench_memory.FIT_TARGETS]
+                 *bench_memory.HOST, *bench_memory.DRIFT, *bench_memory.FIT_TARGETS,
+                 *bench_memory.MANY]
         for name in named:
             self.assertIn(f'"{name}"', text)
 
@@ -196,6 +197,14 @@ class Tables(unittest.TestCase):
     def test_meetings_are_told_as_so_many_hits(self):
         self.assertEqual(self.rows_of("threads that meet")[1],
                          ["threads/freed-by-another/t2", "14", "2.0", "3"])
+
+    def test_many_streams_are_told_by_pool(self):
+        memory = {"many": {"W5/320/4s": {"pool/device": {
+            "peak_bytes": 2 << 20, "grown_bytes": 5 << 20, "ns": 31.5}}}}
+        self.assertEqual(bench_memory.many_rows(memory)[1:],
+                         [["W5/320/4s", "pool/device", "2.0 MiB", "5.0 MiB", "2.5",
+                           "32"]])
+        self.assertEqual(len(bench_memory.many_rows({})), 1)
 
     def test_a_record_replaces_the_one_before(self):
         name = bench_record.folder_name(RESULTS["machine"])

@@ -10,6 +10,9 @@ import bench_words as words
 FIT = ["W5/10k", "W5/10k/4s", "W5/10k/small"]
 HOST = ["W5/10k", "W5/10k/small", "W5/1M/small"]
 DRIFT = ["W5/10k", "W5/10k/4s", "W5/10k/small"]
+MANY = ["W5/320/4s", "W5/320/16s", "W5/320/64s"]
+MANY_SPECS = ["pool/device", "pool(cache=16MiB)/device",
+              "pool(cache=4MiB, slack=128MiB)/device"]
 QUICK = ["W5/10k/small"]
 
 FIT_TARGETS = {"W5/10k": 1.08, "W5/10k/4s": 1.07, "W5/10k/small": 1.07}
@@ -57,6 +60,21 @@ def of_traces(bench, quick, say):
     return found
 
 
+def of_many(bench, say):
+    """Case to pools to what they hold, and what a pair takes, the harness included."""
+    found = {}
+    for case in MANY:
+        found[case] = {}
+        for spec in MANY_SPECS:
+            say(f"memory: {case}, {spec}")
+            held = bench.json([program(bench, "bench_memory"), "grown", case, spec])
+            timed = bench.json([*bench.command("weir", [case, "--spec", spec]),
+                                "--seconds", str(bench.seconds)])
+            if held and timed:
+                found[case][spec] = {**held, "ns": timed["benchmarks"][0]["cpu_time"]}
+    return found
+
+
 def moments(bench, say):
     say("moments")
     lines = bench.output([program(bench, "bench_moments")]).splitlines()
@@ -67,6 +85,7 @@ def measure(bench, quick, say):
     return {"fit": of_cases(bench, "fit", QUICK if quick else FIT, say),
             "host": of_cases(bench, "host", QUICK if quick else HOST, say),
             "drift": of_cases(bench, "drift", [] if quick else DRIFT, say),
+            "many": {} if quick else of_many(bench, say),
             "traces": of_traces(bench, quick, say),
             "moments": moments(bench, say)}
 
@@ -86,6 +105,17 @@ def fit_rows(memory):
                      words.mib(it["fit_bytes"]),
                      f"{it['fit']:.4f}", f"{TRACE_FIT_TARGET:.2f}",
                      f"{it['rounded']:.4f}", ""])
+    return rows
+
+
+def many_rows(memory):
+    rows = [["workload", "pool", "peak live", "held", "over peak", "ns per pair"]]
+    for case, by_spec in memory.get("many", {}).items():
+        for spec, it in by_spec.items():
+            rows.append([case, spec, words.mib(it["peak_bytes"]),
+                         words.mib(it["grown_bytes"]),
+                         f"{it['grown_bytes'] / it['peak_bytes']:.1f}",
+                         words.number_of(it["ns"])])
     return rows
 
 
@@ -118,6 +148,8 @@ def replay_rows(memory):
 
 
 def tables_of(memory):
-    return [("memory", fit_rows(memory)), ("host memory", host_rows(memory)),
+    return [("memory", fit_rows(memory)),
+            ("many streams of one thread", many_rows(memory)),
+            ("host memory", host_rows(memory)),
             ("moments, with the device calls of each", moment_rows(memory)),
             ("replays", replay_rows(memory))]

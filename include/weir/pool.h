@@ -47,6 +47,11 @@
  * has wanted more than its own for a while, and only until the thread asks for what it
  * has not kept.
  *
+ * So a thread with many streams keeps much: of 16 with little live on each a pool may
+ * come to hold 16 times what a thread keeps of one. With a smaller `cache_bytes` and a
+ * larger `slack_bytes` it holds less, and a pair takes two to three times as long:
+ * bench/README.md has figures.
+ *
  * A thread that only frees gets what it needs for that from one that allocates. Of a
  * stream on which it has only freed for long a thread gives up what it keeps once that
  * is as much as it may; and what threads hand to each other becomes free when a stream
