@@ -325,17 +325,20 @@ static bool deallocate_on(weir_storage *self, const weir__holder *holder)
 }
 
 /* The block goes back on the last holder's stream, where that lives and is behind all
- * uses; else behind points. */
-static void deallocate(weir_storage *self, const weir__holder *holder)
+ * uses; else behind points. False: these would not speak for what nobody can name. */
+static bool deallocate(weir_storage *self, const weir__holder *holder)
 {
     bool may_be_on_its_own = is_there(self, holder);
     if (may_be_on_its_own && self->use_count > 0)
         weir__storage_drop_passed(self, holder->life.clock);
     if (may_be_on_its_own && self->use_count == 0 && deallocate_on(self, holder))
-        return;
+        return true;
+    if (weir__storage_is_unnamed(self, 0))
+        return false;
     weir__mark marks[WEIR__STORAGE_USES + 1];
     weir__storage_note_last(self, *holder);
     deallocate_after(self, marks, weir__storage_marks(self, 0, WEIR_WRITE, marks));
+    return true;
 }
 
 /* Lets a stream wait for all uses, the last holder's own where it still lives, else the
@@ -383,12 +386,23 @@ static void end_foreign_on(weir_storage *self, const weir__holder *holder)
         end_foreign_behind_uses(self, holder);
 }
 
+/* Whether what nobody can name is over, or the last holder's stream is behind it. One
+ * without a stream may leave after others that left it to him to note what they did. */
+static bool is_named(weir_storage *self, const weir__holder *holder)
+{
+    if (self->unnamed_all == 0)
+        return true;
+    if (holder->stream == WEIR__NO_STREAM)
+        return false;
+    return !weir__storage_is_unnamed(self, 0) ||
+           (self->is_block && !weir__storage_is_unnamed(self, holder->life.clock));
+}
+
 static void end_on(weir_storage *self, const weir__holder *holder)
 {
-    if (weir__storage_is_unnamed(self, holder->life.clock)) {
+    if (!is_named(self, holder) || (self->is_block && !deallocate(self, holder))) {
         weir__pending_to_limbo(self); /* behind all work there is by then */
     } else if (self->is_block) {
-        deallocate(self, holder);
         weir__storage_drop_record(self);
     } else {
         end_foreign_on(self, holder);
@@ -446,7 +460,7 @@ void weir__storage_replace(weir_storage *self, weir_resource *mr, void *ptr,
 {
     WEIR_CHECK(self->is_block && !weir__storage_is_bound(self), "nobody looks on");
     tell_last(self);
-    deallocate(self, &holder);
+    (void)deallocate(self, &holder); /* all is named */
     set_block(self, mr, ptr, bytes, alignment);
     self->home = holder.life.clock;
     self->use_count = 0;

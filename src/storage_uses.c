@@ -134,13 +134,29 @@ static bool put_use_for_others(weir_storage *self, weir__use use, const noting *
     return put;
 }
 
-/* Notes it. False: its stream has to wait for `full`, if that is one, and another mark
- * be taken. One that was taken before what is there now was passed is not behind that:
- * another thread may have put the wait there since. */
+void weir__storage_note_unnamed(weir_storage *self, weir_access access)
+{
+    uint64_t number = weir__order_mark_here(weir__storage_order(self), 0).number;
+    weir__mutex_lock(&self->lock);
+    self->unnamed_all = later(self->unnamed_all, number);
+    if (access == WEIR_WRITE)
+        self->unnamed_writes = later(self->unnamed_writes, number);
+    self->notes++;
+    weir__mutex_unlock(&self->lock);
+}
+
+/* Notes it; as unnamed, if it is an aside mark. False: its stream has to wait for
+ * `full`, if that is one, and another mark be taken. One that was taken before what is
+ * there now was passed is not behind that: another thread may have put the wait there
+ * since. */
 static bool try_note(weir_storage *self, weir__mark mark, weir_access access,
                      noting *it)
 {
     weir__use use = { mark.clock, mark.number, 0 };
+    if (mark.clock == WEIR__CLOCK_ASIDE) {
+        weir__storage_note_unnamed(self, access);
+        return true;
+    }
     if (access == WEIR_WRITE)
         use = (weir__use){ mark.clock, 0, mark.number };
     if (it->passed_count > 0 ? put_use_for_others(self, use, it)
@@ -153,17 +169,6 @@ static bool try_note(weir_storage *self, weir__mark mark, weir_access access,
         it->passed_count = 1;
     }
     return false;
-}
-
-void weir__storage_note_unnamed(weir_storage *self, weir_access access)
-{
-    uint64_t number = weir__order_mark_here(weir__storage_order(self), 0).number;
-    weir__mutex_lock(&self->lock);
-    self->unnamed_all = later(self->unnamed_all, number);
-    if (access == WEIR_WRITE)
-        self->unnamed_writes = later(self->unnamed_writes, number);
-    self->notes++;
-    weir__mutex_unlock(&self->lock);
 }
 
 weir_status weir__storage_use(weir_storage *self, weir_stream stream,
@@ -226,8 +231,7 @@ weir__mark weir__storage_note_user(weir_storage *self, weir__holder user,
         if (it.full.clock == 0)
             continue;
         weir_status status;
-        if (mark.clock == WEIR__CLOCK_ASIDE ||
-            !wait_on_its_own(self, user, mark.clock, it.full, &status) ||
+        if (!wait_on_its_own(self, user, mark.clock, it.full, &status) ||
             status != WEIR_OK) {
             weir__storage_note_unnamed(self, access);
             return mark;
@@ -339,14 +343,21 @@ bool weir__storage_is_unnamed(weir_storage *self, uint64_t t)
 }
 
 /* Behind a point of the whole device, where there is one or it has such; else the host
- * waits. */
+ * waits. Neither for a stream that is being captured, declared or not: the point spoils
+ * that. */
 static weir_status wait_for_unnamed(weir_storage *self, uint64_t t, weir_stream stream,
                                     weir_access access)
 {
     weir__order *order = weir__storage_order(self);
     weir__mark mark = unnamed_mark(self, access), point;
-    if (mark.number == 0 || weir__order_wait(order, t, stream, mark) == WEIR_OK)
+    if (mark.number == 0)
         return WEIR_OK;
+    weir_status status = weir__order_wait(order, t, stream, mark);
+    if (status != WEIR_OK && status != WEIR_CAPTURING &&
+        weir__refuse_capturing(order, weir__stream_of(stream)) == WEIR_CAPTURING)
+        status = WEIR_CAPTURING;
+    if (status == WEIR_OK || status == WEIR_CAPTURING)
+        return status;
     (void)weir__order_stock(order); /* for the point */
     if (weir__order_all_point(order, &point) == WEIR_OK)
         return weir__order_wait(order, t, stream, mark);

@@ -16,6 +16,8 @@ typedef struct stage {
     weir_stream home;            /* of the buffer: own or unknown */
     weir_buffer buffer, second;
     weir_weak_buffer weak;
+    weir_dlpack tensor;
+    weir_capture *capture;
     uint64_t released, upgraded; /* so many runs in which it was */
 } stage;
 
@@ -453,6 +455,72 @@ static void a_share_speaks_for_its_own_stream(void **state)
     must_equal(shares_run(moves_its_share, false), 0);
 }
 
+static void deletes_its_tensor(void *argument)
+{
+    stage *it = argument;
+    weir_dlpack_delete(it->tensor);
+}
+
+/* What is then on the stream is left to the tensor to note. */
+static void waits_and_writes(void *argument)
+{
+    stage *it = argument;
+    must_ok(weir_capture_end(it->capture));
+    must_ok(weir_buffer_wait(&it->buffer, it->own, WEIR_WRITE));
+    stamp(it->device, it->own, it->buffer.data, ALL, 2);
+    weir_buffer_reset(&it->buffer);
+}
+
+static void syncs_and_writes(void *argument)
+{
+    stage *it = argument;
+    must_ok(weir_capture_end(it->capture));
+    must_ok(weir_device_sync(it->device));
+    stamp(it->device, it->own, it->buffer.data, ALL, 2);
+    weir_buffer_reset(&it->buffer);
+}
+
+static void export_to_own(stage *it)
+{
+    weir_dlpack_request request = WEIR_DLPACK_REQUEST_INIT;
+    int64_t number = (int64_t)(uintptr_t)it->own, extent = 1024;
+    request.stream = &number;
+    weir_tensor tensor = { { WEIR_DTYPE_UINT, 8, 1 }, 1, &extent, NULL, 0 };
+    must_ok(weir_dlpack_export(&it->buffer, &tensor, &request, &it->tensor));
+}
+
+/* A tensor that is deleted while its stream is captured has nothing of its own there:
+ * if it is the last holder, it cannot tell what others have left to it. */
+static void the_last_to_leave_need_not_know(void **state)
+{
+    (void)state;
+    void (*const others[])(void *) = { waits_and_writes, syncs_and_writes };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        static explorer self;
+        stage at = stage_open(&self);
+        do {
+            must_ok(weir_buffer_allocate(at.pool, at.own, ALL, WEIR_ALIGNMENT,
+                                         &at.buffer));
+            export_to_own(&at);
+            stamp(at.device, at.own, at.buffer.data, ALL, 1);
+            must_ok(weir_capture_begin(at.pool, at.own, &at.capture));
+            self.active = true;
+            run_both(at.device, deletes_its_tensor, others[i], &at);
+            self.active = false;
+            weir_status status = weir_buffer_allocate(at.pool, at.writer, ALL,
+                                                      WEIR_ALIGNMENT, &at.buffer);
+            if (status == WEIR_OK)
+                stamp(at.device, at.writer, at.buffer.data, ALL, 3);
+            weir_buffer_reset(&at.buffer);
+            must_be_quiet(at.device);
+            must_ok(weir_device_sync(at.device)); /* each run begins with nothing */
+            must_ok(weir_capture_release(at.capture, at.own));
+            must_ok(weir_device_drain_sync(at.device));
+        } while (explore_next(&self));
+        stage_close(&at, &self);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -463,6 +531,7 @@ int main(void)
         cmocka_unit_test(a_weak_holder_has_the_bytes_or_none),
         cmocka_unit_test(a_reset_is_on_its_own_stream_or_behind_it),
         cmocka_unit_test(a_share_speaks_for_its_own_stream),
+        cmocka_unit_test(the_last_to_leave_need_not_know),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

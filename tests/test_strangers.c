@@ -1,11 +1,13 @@
 /* test_strangers.c - who waits for bytes, or moves them, that somebody has used whom
  * nobody named, and goes on using them. */
+#include <pthread.h>
 #include <string.h>
 
 #include "storage.h"
 #include "support_buffer.h"
 #include "support_scene.h"
 #include "support_work.h"
+#include "weir/capture.h"
 
 /* The same beside `buffer`, which is not reset, and so holds them still. */
 static void use_unnamed_beside(stranger *self, weir_buffer *buffer)
@@ -134,6 +136,97 @@ static void a_wait_for_strangers_may_fail(void **state)
     buffer_scene_close(&it);
 }
 
+/* Nobody spoils a capture, declared or not, of a stream that waits; nor does the host
+ * wait for it instead, be it that another stream has waited before. */
+static void captured_streams_cannot_wait_for_strangers(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool is_declared = i % 2 == 1, has_point = i >= 2;
+        buffer_scene it = buffer_scene_open();
+        stranger other = stranger_come(&it), waits = stranger_come(&it);
+        weir_stream stream = is_declared ? it.b : waits.stream;
+        weir_capture *capture = NULL;
+        weir_buffer buffer = make_buffer(&it, it.a, 64 * KIB), copy;
+        uint64_t gate = stall_stream(&it, other.stream);
+        use_unnamed_beside(&other, &buffer);
+        if (has_point)
+            must_ok(weir_buffer_wait(&buffer, it.a, WEIR_READ));
+        if (is_declared)
+            must_ok(weir_capture_begin(it.pool, stream, &capture));
+        must_ok(weir_emulated_capture_begin(it.device, stream));
+        must_answer(WEIR_CAPTURING, weir_buffer_wait(&buffer, stream, WEIR_READ));
+        must_answer(WEIR_CAPTURING, weir_buffer_copy(&buffer, it.pool, stream, &copy));
+        must_ok(weir_emulated_capture_end(it.device, stream, NULL));
+        const weir_device_calls calls = calls_of(it.device);
+        must_equal(calls.device_sync + calls.event_sync + calls.stream_sync, 0);
+        open_stream(&it, gate);
+        must_ok(weir_capture_release(capture, stream));
+        weir_buffer_reset(&buffer);
+        must_ok(weir_device_drain_sync(it.device));
+        stranger_go(&waits);
+        stranger_go(&other);
+        buffer_scene_close(&it);
+    }
+}
+
+/* Who resets it on a stream that is behind strangers, but captured, leaves it to others
+ * that are not. */
+static void captures_do_not_speak_for_strangers(void **state)
+{
+    (void)state;
+    for (int is_done = 0; is_done < 2; is_done++) {
+        buffer_scene it = buffer_scene_open();
+        stranger other = stranger_come(&it);
+        weir_buffer buffer = make_buffer(&it, it.a, 64 * KIB);
+        uint64_t gate = stall_stream(&it, other.stream);
+        use_unnamed_beside(&other, &buffer);
+        must_ok(weir_buffer_wait(&buffer, it.a, WEIR_WRITE));
+        if (is_done) {
+            open_stream(&it, gate);
+            must_ok(weir_device_sync(it.device));
+        }
+        weir_capture *capture;
+        must_ok(weir_capture_begin(it.pool, it.a, &capture));
+        weir_buffer_reset(&buffer);
+        must_be_in_limbo(&it, is_done ? 0 : 1, is_done ? 0 : 64 * KIB);
+        must_ok(weir_capture_end(capture));
+        must_ok(weir_capture_release(capture, it.b));
+        buffer = make_buffer(&it, it.b, 64 * KIB);
+        write_all(&it, it.b, &buffer, 4);
+        weir_buffer_reset(&buffer);
+        if (!is_done)
+            open_stream(&it, gate);
+        must_ok(weir_device_drain_sync(it.device));
+        stranger_go(&other);
+        buffer_scene_close(&it);
+    }
+}
+
+static void *moves_to_its_own(void *share)
+{
+    must_ok(weir_buffer_set_stream(share, WEIR_STREAM_PER_THREAD));
+    return NULL;
+}
+
+/* On another thread's own stream nobody else can record. */
+static void streams_of_other_threads_are_strangers(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    weir_buffer buffer = make_buffer(&it, it.a, 64 * KIB), share;
+    pthread_t thread;
+    must_ok(weir_buffer_share(&buffer, &share));
+    must(pthread_create(&thread, NULL, moves_to_its_own, &share) == 0);
+    must(pthread_join(thread, NULL) == 0);
+    weir_buffer_reset(&share);
+    must_ok(weir_buffer_wait(&buffer, it.b, WEIR_READ));
+    must_equal(calls_of(it.device).event_record_all, 1);
+    weir_buffer_reset(&buffer);
+    must_ok(weir_device_drain_sync(it.device));
+    buffer_scene_close(&it);
+}
+
 /* What is released is theirs to the end, on the buffer's stream. */
 static void what_is_released_is_behind_strangers(void **state)
 {
@@ -214,6 +307,9 @@ int main(void)
         cmocka_unit_test(readers_pass_readers),
         cmocka_unit_test(the_host_is_behind_strangers),
         cmocka_unit_test(a_wait_for_strangers_may_fail),
+        cmocka_unit_test(captured_streams_cannot_wait_for_strangers),
+        cmocka_unit_test(captures_do_not_speak_for_strangers),
+        cmocka_unit_test(streams_of_other_threads_are_strangers),
         cmocka_unit_test(what_is_released_is_behind_strangers),
         cmocka_unit_test(what_moves_is_behind_strangers),
     };

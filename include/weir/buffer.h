@@ -243,10 +243,11 @@ weir_buffer_use(weir_buffer *buffer, weir_stream stream, weir_access access);
 
 /* What is put on `stream` from now on may read the bytes (it waits for all writers), or
  * write them (it waits for readers, too). The buffer's own stream counts as a writer.
- * Not noted: weir_buffer_use follows, once the work is there. For users whose
- * stream nobody named (weir/dlpack.h), `stream` waits for all of the device, or, where
- * that has no event for it, the host does; CAPTURING: a capture keeps that from being
- * done. NOT_OWNED: a view. */
+ * Not noted: weir_buffer_use follows, once the work is there. For users whose stream
+ * nobody named (weir/dlpack.h), `stream` waits for all of the device, or, where no
+ * event can be had for that, the host does; CAPTURING: `stream` is being captured, or
+ * another one, which that would spoil (as it does what Weir does not know). NOT_OWNED:
+ * a view. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_wait(const weir_buffer *buffer, weir_stream stream, weir_access access);
 

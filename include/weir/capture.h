@@ -58,9 +58,11 @@ WEIR_API WEIR_NODISCARD weir_status weir_capture_end(weir_capture *capture);
 /* Lets go of all memory of the capture that is free, as if it were deallocated on
  * `stream` now, and of what is still out once it comes back; destroys `capture`,
  * also on failure, after which that memory waits for the next weir_device_sync. The
- * caller has ordered `stream` behind every launch of the graph, and behind what the
- * streams did on which its memory was given back after the end. From then on the graph
- * may not be launched. Ends the capture if that was not done. Null is ignored. */
+ * caller has ordered `stream` behind every launch of the graph; behind what the streams
+ * did on which its memory was given back after the end; and, if memory from before the
+ * capture was given back in it, behind what the captured stream did before. From then
+ * on the graph may not be launched. Ends the capture if that was not done. Null is
+ * ignored. */
 WEIR_API weir_status weir_capture_release(weir_capture *capture, weir_stream stream);
 
 #ifdef __cplusplus
