@@ -160,6 +160,7 @@ typedef struct weir__heap_fit {
     weir__heap_free *record;
     weir__heap_row *row;
     weir__heap_bin bin;
+    bool is_cut;             /* not all of a bin without room was looked at */
 } weir__heap_fit;
 
 /* The best fit of an owner's, where so many blocks of a bin are looked at. */
@@ -184,6 +185,7 @@ static inline weir__heap_fit weir__heap_bins_fit(const weir__heap *heap,
         }
         if (WEIR_LIKELY(fit.id != 0))
             return fit;
+        fit.is_cut = fit.is_cut || at != 0;
         fit.row = weir__heap_bin_from(owner, &fit.bin, ~UINT64_C(1));
     }
     return fit;
@@ -203,7 +205,7 @@ static inline weir__heap_fit weir__heap_bins_best(const weir__heap *heap,
         return (weir__heap_fit){ 0 };
     weir__heap_fit fit =
         weir__heap_bins_fit(heap, owner, bytes, alignment, WEIR__BIN_LOOKS);
-    return WEIR_LIKELY(fit.id != 0)
+    return WEIR_LIKELY(fit.id != 0 || !fit.is_cut)
                ? fit
                : weir__heap_bins_search(heap, owner, bytes, alignment);
 }
