@@ -1,21 +1,9 @@
-/* pool_chunks.c - what a pool draws from upstream and gives back to it.
- *
- * A chunk goes back as a whole or not at all, so only while all of it is free; what can
- * go by itself is made a chunk first (pool_parts.c). While
- * it is looked at its blocks are held: nobody takes a part of it, and a free beside
- * them waits with its merge. A fresh chunk carries a mark of the stream that drew
- * it, for upstream hands out in stream order; unless its memory may be touched by
- * all at once.
- */
+/* pool_chunks.c - what a pool draws from upstream. A fresh chunk carries a mark of the
+ * stream that drew it, for upstream hands out in stream order; unless its memory may be
+ * touched by all at once. (What it gives back is in pool_back.c.) */
 #include "device/device.h"
 #include "internal.h"
 #include "pool_internal.h"
-
-#ifdef WEIR_TESTING /* small, so that what is rare happens */
-#define UNFINISHED_MAX 4u
-#else
-#define UNFINISHED_MAX 32u
-#endif
 
 static bool is_refusal(weir_status status)
 {
@@ -43,14 +31,7 @@ static size_t chunk_alignment(const weir__request *request)
                  up->max_alignment);
 }
 
-/* How much longer a chunk has to be than what of it the heap can use. */
-static size_t chunk_slack(const weir__pool *self)
-{
-    return self->up.max_alignment < WEIR__HEAP_GRAIN ? WEIR__HEAP_GRAIN : 0;
-}
-
-/* The smallest chunk, or extension, that is sure to serve the request. */
-static size_t needed_bytes(const weir__request *request)
+size_t weir__pool_needed_bytes(const weir__request *request)
 {
     size_t aligned = chunk_alignment(request);
     if (aligned < WEIR__HEAP_GRAIN)
@@ -70,7 +51,7 @@ static size_t round_to_growth(const weir__pool *self, size_t bytes)
 static size_t room_bytes(const weir__pool *self)
 {
     size_t room = self->options.limit_bytes - self->held_bytes;
-    size_t slack = chunk_slack(self);
+    size_t slack = weir__pool_chunk_slack(self);
     return room > slack ? room - slack : 0;
 }
 
@@ -133,7 +114,7 @@ static weir_status draw(weir__request *request, size_t bytes, uint32_t *out)
     weir__chunk *chunk = weir__host_alloc(sizeof *chunk);
     if (chunk == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "pool: no memory for records");
-    *chunk = (weir__chunk){ .drawn_bytes = bytes + chunk_slack(self),
+    *chunk = (weir__chunk){ .drawn_bytes = bytes + weir__pool_chunk_slack(self),
                             .drawn_alignment = chunk_alignment(request) };
     weir_status status = weir_allocate(self->upstream, request->stream,
                                        chunk->drawn_bytes, chunk->drawn_alignment,
@@ -168,7 +149,7 @@ static weir_status draw_or_less(weir__request *request, size_t bytes,
                                 uint32_t *out)
 {
     weir__pool *self = request->pool;
-    size_t needed = needed_bytes(request), room = room_bytes(self);
+    size_t needed = weir__pool_needed_bytes(request), room = room_bytes(self);
     if (needed > room) {
         request->refusal = WEIR_LIMIT_REACHED;
         return WEIR_OK;
@@ -191,7 +172,7 @@ weir_status weir__pool_draw_initial(weir__request *request, uint32_t *out)
 {
     const weir__pool *self = request->pool;
     size_t initial = self->options.initial_bytes & ~(WEIR__HEAP_GRAIN - 1);
-    size_t needed = needed_bytes(request);
+    size_t needed = weir__pool_needed_bytes(request);
     if (self->held_bytes >= initial)
         return WEIR_OK;
     size_t left = initial - self->held_bytes;
@@ -281,320 +262,11 @@ static weir_status extend(weir__request *request, uint32_t *out)
 weir_status weir__pool_grow(weir__request *request, uint32_t *out)
 {
     const weir__pool *self = request->pool;
+    const size_t needed = weir__pool_needed_bytes(request);
     if (self->up.remaps)
-        weir__pool_make_room(request, needed_bytes(request));
+        weir__pool_make_room(request, needed);
     weir_status status = self->up.can_extend ? extend(request, out) : WEIR_OK;
     if (*out != 0 || status != WEIR_OK)
         return status;
-    return draw_or_less(request, round_to_growth(self, needed_bytes(request)), out);
-}
-
-/* ---- giving back ---- */
-
-/* All blocks of an idle chunk become HELD: from now on they are the caller's. */
-static void hold_chunk_locked(weir__pool *self, const weir__chunk *chunk)
-    WEIR_REQUIRES(self->lock)
-{
-    weir__heap *heap = &self->heap;
-    for (uint32_t block = weir__heap_first(heap, chunk); block != 0;
-         block = weir__heap_after(heap, block))
-        weir__heap_hold(heap, block);
-}
-
-static void release_chunk_locked(weir__pool *self, const weir__chunk *chunk)
-    WEIR_REQUIRES(self->lock)
-{
-    weir__heap *heap = &self->heap;
-    for (uint32_t block = weir__heap_first(heap, chunk), next; block != 0;
-         block = next) {
-        next = weir__heap_after(heap, block);
-        (void)weir__heap_release(heap, block, weir__heap_mark(heap, block));
-    }
-}
-
-/* Unlinks a chunk whose blocks are HELD. */
-static void remove_chunk_locked(weir__pool *self, weir__chunk *chunk)
-    WEIR_REQUIRES(self->lock)
-{
-    weir__heap_remove_chunk(&self->heap, chunk);
-    self->held_bytes -= chunk->drawn_bytes;
-    self->is_frayed = self->is_frayed && self->held_bytes > 0;
-    weir__pool_note_room_locked(self, false);
-}
-
-typedef bool (*mark_visitor)(void *context, weir__mark mark);
-
-/* Whether `visit` says so for all marks of a chunk whose blocks are HELD, from the
- * first on. */
-static bool all_marks(weir__pool *self, uint32_t first, mark_visitor visit,
-                      void *context)
-{
-    weir__pool_marks at = { first, 0, 0 };
-    weir__mark mark;
-    while (weir__pool_next_mark(self, &at, &mark)) {
-        if (!visit(context, mark))
-            return false;
-    }
-    return true;
-}
-
-/* The newest chunk that is all free and not skipped before, or null. */
-static weir__chunk *idle_chunk_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
-{
-    weir__chunk *chunk = self->heap.newest;
-    while (chunk != NULL &&
-           (chunk->skipped || !weir__heap_chunk_is_idle(&self->heap, chunk)))
-        chunk = chunk->older;
-    return chunk;
-}
-
-static void forget_skips_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
-{
-    for (weir__chunk *chunk = self->heap.newest; chunk; chunk = chunk->older) {
-        chunk->skipped = false;
-        chunk->unseen_end = 0;
-    }
-}
-
-/* Takes the newest idle chunk all of whose marks pass `visit`, called without the
- * pool's lock, out of the heap; or null. */
-static weir__chunk *take_chunk(weir__pool *self, mark_visitor visit, void *context)
-{
-    weir__mutex_lock(&self->lock);
-    weir__chunk *chunk;
-    while ((chunk = idle_chunk_locked(self)) != NULL) {
-        hold_chunk_locked(self, chunk);
-        uint32_t first = weir__heap_first(&self->heap, chunk);
-        weir__mutex_unlock(&self->lock);
-        bool passes = all_marks(self, first, visit, context);
-        weir__mutex_lock(&self->lock);
-        if (passes) {
-            weir__pool_learn_dropped_locked(self);
-            remove_chunk_locked(self, chunk);
-            break;
-        }
-        release_chunk_locked(self, chunk);
-        chunk->skipped = true;
-    }
-    weir__mutex_unlock(&self->lock);
-    return chunk;
-}
-
-void weir__pool_forget_skips(weir__pool *self)
-{
-    weir__mutex_lock(&self->lock);
-    forget_skips_locked(self);
-    weir__mutex_unlock(&self->lock);
-}
-
-static bool may_go(void *context, weir__mark mark)
-{
-    const weir__request *request = context;
-    return mark.clock == request->clock ||
-           weir__order_is_done(request->pool->order, request->clock, mark);
-}
-
-/* Whether the limit has room for the request once all idle chunks are gone, and what
- * may be cut out: otherwise their going changes nothing but that they are missed
- * later. */
-static bool flush_can_help(const weir__request *request)
-{
-    weir__pool *self = request->pool;
-    size_t busy_bytes = 0;
-    weir__mutex_lock(&self->lock);
-    for (const weir__chunk *chunk = self->heap.newest; chunk; chunk = chunk->older)
-        busy_bytes += weir__heap_chunk_is_idle(&self->heap, chunk) ? 0
-                                                                   : chunk->drawn_bytes;
-    if (self->up.cut_bytes != 0)
-        busy_bytes = self->heap.taken_bytes;
-    weir__mutex_unlock(&self->lock);
-    size_t room = self->options.limit_bytes - busy_bytes, slack = chunk_slack(self);
-    return room > slack && needed_bytes(request) <= room - slack;
-}
-
-size_t weir__pool_flush_chunk(weir__request *request)
-{
-    weir__pool *self = request->pool;
-    weir__chunk *chunk = take_chunk(self, may_go, request);
-    if (chunk == NULL)
-        return 0;
-    size_t bytes = chunk->drawn_bytes;
-    (void)weir_deallocate(self->upstream, request->stream, chunk->ptr, bytes,
-                          chunk->drawn_alignment);
-    weir__host_free(chunk);
-    return bytes;
-}
-
-/* Gives a chunk that is not in the heap any more upstream, behind `count` points. */
-static size_t give_upstream(weir__pool *self, weir__chunk *chunk,
-                            const weir_point *points, size_t count)
-{
-    size_t bytes = chunk->drawn_bytes;
-    (void)weir_deallocate_after(self->upstream, chunk->ptr, bytes,
-                                chunk->drawn_alignment, points, count);
-    weir__host_free(chunk);
-    return bytes;
-}
-
-static bool sync(void *context, weir__mark mark)
-{
-    return weir__order_sync(((weir__pool *)context)->order, mark) == WEIR_OK;
-}
-
-/* What is captured is not waited for. */
-static bool sync_unless_captured(void *context, weir__mark mark)
-{
-    return !weir__order_is_captured(((weir__pool *)context)->order, mark) &&
-           sync(context, mark);
-}
-
-void weir__pool_settle_returned_locked(weir__pool *self)
-{
-    if (self->heap.returned_blocks > 0 && weir__heap_promise(&self->heap))
-        weir__heap_forget_promise(&self->heap);
-}
-
-size_t weir__pool_trim_sync(weir__pool *self, size_t keep_bytes)
-{
-    size_t given = 0;
-    weir__mutex_lock(&self->lock);
-    weir__pool_settle_returned_locked(self);
-    weir__mutex_unlock(&self->lock);
-    while (self->held_bytes > keep_bytes && !weir__device_is_lost(self->device)) {
-        weir__chunk *chunk = take_chunk(self, sync_unless_captured, self);
-        if (chunk != NULL)
-            given += give_upstream(self, chunk, NULL, 0);
-        else if (!weir__pool_cut_out(self, self->held_bytes - keep_bytes,
-                                     weir__pool_has_no_capture, self))
-            break;
-    }
-    weir__pool_forget_skips(self);
-    return given;
-}
-
-/* What was not waited for. */
-typedef struct unfinished {
-    weir__pool *pool;
-    const weir__request *request; /* that it is given for; null: for none */
-    weir_point points[UNFINISHED_MAX]; /* one per clock */
-    size_t count;
-} unfinished;
-
-/* Of each clock the latest counts. False: that are too many. */
-static bool note_unfinished(unfinished *rest, weir__mark mark)
-{
-    for (size_t i = 0; i < rest->count; i++) {
-        if (rest->points[i].clock == mark.clock) {
-            if (rest->points[i].mark < mark.number)
-                rest->points[i].mark = mark.number;
-            return true;
-        }
-    }
-    if (rest->count == UNFINISHED_MAX)
-        return false;
-    rest->points[rest->count++] = (weir_point){ mark.clock, mark.number };
-    return true;
-}
-
-/* In a device that is lost nothing runs any more. */
-static bool sync_or_note(void *context, weir__mark mark)
-{
-    unfinished *rest = context;
-    return weir__device_is_lost(rest->pool->device) || sync(rest->pool, mark) ||
-           note_unfinished(rest, mark);
-}
-
-/* What a capture has is its own, and for what is set aside there is no point. For a
- * request only what its stream could wait for: not what the device alone knows to be
- * captured. */
-static bool note_for_upstream(void *context, weir__mark mark)
-{
-    unfinished *rest = context;
-    weir__order *order = rest->pool->order;
-    if (weir__order_is_done(order, 0, mark))
-        return true;
-    if (mark.clock != WEIR__CLOCK_ASIDE && !weir__order_is_captured(order, mark) &&
-        (rest->request == NULL ||
-         weir__order_can_wait(order, rest->request->clock, mark)) &&
-        note_unfinished(rest, mark))
-        return true;
-    rest->count = 0; /* for the next chunk */
-    return false;
-}
-
-/* Where nothing else is left: chunks that are all free, if still at work for other
- * streams, so many bytes. It is upstream's to wait. */
-static size_t flush_behind_points(weir__request *request, size_t bytes)
-{
-    weir__pool *self = request->pool;
-    size_t given = 0;
-    while (given < bytes) {
-        unfinished rest = { .pool = self, .request = request };
-        weir__chunk *chunk = take_chunk(self, note_for_upstream, &rest);
-        if (chunk == NULL)
-            break;
-        given += give_upstream(self, chunk, rest.points, rest.count);
-    }
-    weir__pool_forget_skips(self);
-    return given;
-}
-
-bool weir__pool_flush(weir__request *request)
-{
-    weir__pool *self = request->pool;
-    size_t given = 0, bytes;
-
-    if (!flush_can_help(request))
-        return false;
-
-    /* What a capture has is its own, and goes nowhere before it is released. */
-    if (weir__order_is_captured(self->order, (weir__mark){ request->clock, 0 }))
-        return false;
-    while ((bytes = weir__pool_flush_chunk(request)) > 0)
-        given += bytes;
-    if (given < needed_bytes(request))
-        given += weir__pool_flush_parts(request, needed_bytes(request) - given);
-    weir__pool_forget_skips(self);
-    if (given < needed_bytes(request) && request->wait_status == WEIR_OK)
-        given += flush_behind_points(request, needed_bytes(request) - given);
-    return given > 0;
-}
-
-size_t weir__pool_give_idle(weir__pool *self)
-{
-    size_t given = 0;
-    weir__mutex_lock(&self->lock);
-    weir__pool_settle_returned_locked(self);
-    weir__mutex_unlock(&self->lock);
-    while (!weir__device_is_lost(self->device)) {
-        unfinished rest = { .pool = self };
-        weir__chunk *chunk = take_chunk(self, note_for_upstream, &rest);
-        if (chunk == NULL &&
-            weir__pool_cut_out(self, SIZE_MAX, weir__pool_has_points, self))
-            continue;
-        if (chunk == NULL)
-            break;
-        given += give_upstream(self, chunk, rest.points, rest.count);
-    }
-    weir__pool_forget_skips(self);
-    return given;
-}
-
-/* What cannot be waited for, because the device failed or a capture has it, is
- * upstream's to wait for; a leaf then says what it could not give back. */
-size_t weir__pool_give_back_all(weir__pool *self)
-{
-    size_t leaked = 0;
-    for (weir__chunk *chunk = self->heap.newest, *older; chunk; chunk = older) {
-        older = chunk->older;
-        unfinished rest = { .pool = self };
-        uint32_t first = weir__heap_first(&self->heap, chunk);
-        if (all_marks(self, first, sync_or_note, &rest)) {
-            (void)give_upstream(self, chunk, rest.points, rest.count);
-            continue;
-        }
-        leaked += chunk->drawn_bytes;
-        weir__host_free(chunk);
-    }
-    return leaked;
+    return draw_or_less(request, round_to_growth(self, needed), out);
 }

@@ -514,6 +514,13 @@ weir_status weir__pool_draw_initial(weir__request *request, uint32_t *out);
 /* Extends the last chunk or draws a new one. 0 with WEIR_OK: refused, and
  * request->refusal says by whom. */
 weir_status weir__pool_grow(weir__request *request, uint32_t *out);
+/* How much longer a chunk has to be than what of it the heap can use. */
+static inline size_t weir__pool_chunk_slack(const weir__pool *pool)
+{
+    return pool->up.max_alignment < WEIR__HEAP_GRAIN ? WEIR__HEAP_GRAIN : 0;
+}
+/* The smallest chunk, or extension, that is sure to serve the request. */
+size_t weir__pool_needed_bytes(const weir__request *request);
 /* Gives upstream, in order of the request's stream, all chunks that are free and
  * that the stream may take as a whole; asks for what is not known. If that is too
  * little, then others that are free, behind what they were used for last, unless a
@@ -523,8 +530,9 @@ bool weir__pool_flush(weir__request *request);
  * one. */
 void weir__pool_settle_returned_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 /* Gives free chunks upstream until no more than `keep_bytes` is held, waiting on the
- * host; returns how many bytes went. */
-size_t weir__pool_trim_sync(weir__pool *pool, size_t keep_bytes);
+ * host; returns how many bytes went. Lets go of the lock miss while it waits. */
+size_t weir__pool_trim_sync(weir__pool *pool, size_t keep_bytes)
+    WEIR_REQUIRES(pool->miss);
 /* Gives chunks that are all free upstream behind what used them last, and waits for
  * nothing; returns how many bytes went. */
 size_t weir__pool_give_idle(weir__pool *pool);

@@ -380,7 +380,9 @@ void weir__pool_put_back_locked(weir__pool *self, weir__heap_run run)
 
 void weir__pool_bar(weir__request *request, uint64_t clock, weir_status status)
 {
-    request->barred[request->barred_count++] = clock;
+    if (request->barred_count < WEIR__POOL_BARRED) /* else who asks gives up soon */
+        request->barred[request->barred_count++] = clock;
+    WEIR_ASSERT(request->barred_count <= WEIR__POOL_BARRED, "there is room for them");
     request->wait_status = status;
     request->wait_code = weir_last_error().native_code;
 }
@@ -389,7 +391,7 @@ bool weir__pool_wait_for_run(weir__request *request, weir__heap_run run)
 {
     uint64_t failed = 0;
     weir_status status = wait_for_run(request, run, false, &failed);
-    if (status != WEIR_OK && request->barred_count < WEIR__POOL_BARRED)
+    if (status != WEIR_OK)
         weir__pool_bar(request, failed, status);
     return status == WEIR_OK;
 }
@@ -521,6 +523,13 @@ static weir_status miss(weir__request *request, uint32_t *out)
     WEIR_REQUIRES(request->pool->miss)
 {
     weir_status status = WEIR_OK;
+    *out = 0;
+    if (request->bytes > WEIR__CHUNK_MOST) { /* nobody has that: all stays as it is */
+        request->refusal = request->bytes > request->pool->options.limit_bytes
+                               ? WEIR_LIMIT_REACHED
+                               : WEIR_OUT_OF_MEMORY;
+        return WEIR_OK;
+    }
     *out = look_around(request);
     if (*out == 0)
         *out = weir__pool_take_known_magazine(request);

@@ -582,8 +582,11 @@ void weir_thread_flush(void)
     if (caches == NULL || weir__enter() != WEIR_OK)
         return;
     for (weir__seat *seat = caches->mine; seat != NULL; seat = seat->next_mine) {
-        if (!weir__gate_enter(&seat->gate))
-            continue; /* somebody else does it */
+        bool is_in;
+        while (!(is_in = weir__gate_enter(&seat->gate)) && !is_dead(seat))
+            weir__gate_await(&seat->gate); /* who has it need not empty it */
+        if (!is_in)
+            continue;
         (void)seat_empty(seat->pool, seat);
         weir__gate_leave(&seat->gate);
     }

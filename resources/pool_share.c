@@ -210,6 +210,9 @@ weir__mark weir__pool_piece_mark(const weir__request *request)
 bool weir__pool_take_waited_locked(weir__request *request, uint32_t block,
                                    weir__mark mark)
 {
+    if (mark.clock == 0) /* there was one stream when it was asked for: now another may
+                            have come, for whom it is not done */
+        return false;
     size_t bytes = weir__pool_piece_bytes(request);
     return bytes > request->bytes && cut_piece_locked(request, block, bytes, mark);
 }

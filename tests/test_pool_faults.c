@@ -165,12 +165,81 @@ static void one_of_two_frees_is_misuse(void **state)
     }
 }
 
+/* Of more streams than a request keeps in mind none can be waited for; all that others
+ * left is looked at twice, for there is something in a cache. */
+static void many_waits_may_fail(void **state)
+{
+    (void)state;
+    enum { MANY = 14 };
+    const size_t bytes = 16 * MIB;
+    pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 256 * MIB);
+    must_ok(weir_resource_open(it.device, "pool/device", &it.pool));
+    weir_stream streams[MANY];
+    void *blocks[MANY];
+    uint64_t gates[MANY];
+    for (int i = 0; i < MANY; i++) {
+        streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+        blocks[i] = take(it.pool, streams[i], bytes);
+    }
+    for (int i = 0; i < MANY; i++) {
+        must_ok(weir_emulated_stall(it.device, streams[i], &gates[i]));
+        stamp(it.device, streams[i], blocks[i], 256, 1);
+        give(it.pool, streams[i], blocks[i], bytes);
+    }
+    weir_thread_flush();
+    for (int i = 0; i < 2; i++) {
+        void *small = take(it.pool, streams[0], 256); /* its own */
+        give(it.pool, streams[0], small, 256);
+    }
+    plan_fault(it.device, "malloc", 1, true, WEIR_OUT_OF_MEMORY);
+    must_ok(weir_emulated_capture_begin(it.device, it.streams[0]));
+    (void)try_take(&it, 0, bytes / 2, WEIR_CAPTURING);
+    must_ok(weir_emulated_capture_end(it.device, it.streams[0], NULL));
+    plan_fault(it.device, NULL, 0, false, WEIR_OK);
+    for (int i = 0; i < MANY; i++)
+        open_gate(&it, gates[i]);
+    void *got = take_on(&it, 0, bytes / 2);
+    give_on(&it, 0, got, bytes / 2);
+    for (int i = 0; i < MANY; i++)
+        end_stream(it.device, streams[i]);
+    close_scene(&it);
+}
+
+/* What no device has is refused, and nothing goes upstream for it. */
+static void what_cannot_be_changes_nothing(void **state)
+{
+    (void)state;
+    const size_t sizes[] = { (size_t)1 << 52, SIZE_MAX / 2, SIZE_MAX / 2 - 255 };
+    const size_t growths[] = { 0, MIB, SIZE_MAX / 2 + MIB, SIZE_MAX };
+    for (size_t g = 0; g < sizeof growths / sizeof growths[0]; g++) {
+        pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 64 * MIB);
+        weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+        weir_resource *leaf = open_leaf(it.device);
+        options.growth_bytes = growths[g];
+        must_ok(weir_pool_create(leaf, &options, &it.pool));
+        weir_resource_unref(leaf);
+        void *ptr = take_on(&it, 0, MIB);
+        give_on(&it, 0, ptr, MIB);
+        size_t held = statistics_of(it.pool).held_bytes;
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            for (size_t alignment = 256; alignment <= 2 * MIB; alignment *= 2)
+                must_answer(WEIR_OUT_OF_MEMORY,
+                            weir_allocate(it.pool, it.streams[0], sizes[i], alignment,
+                                          &ptr));
+            must_equal(statistics_of(it.pool).held_bytes, held);
+        }
+        close_scene(&it);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_wait_puts_all_back),
         cmocka_unit_test(a_merge_without_its_event_is_safe),
         cmocka_unit_test(a_lost_device_lets_the_pool_end),
+        cmocka_unit_test(many_waits_may_fail),
+        cmocka_unit_test(what_cannot_be_changes_nothing),
         cmocka_unit_test(pool_survives_a_lack_of_host_memory),
         cmocka_unit_test(one_of_two_frees_is_misuse),
     };

@@ -5,11 +5,13 @@
  * left of the initial size to draw from upstream; growth, as long as less than the
  * slack lies free on other streams; memory of other streams, for which the stream is
  * made to wait on the device; growth; and last, after free chunks went back upstream,
- * growth once more. The host never waits. Requests are rounded up to 256 bytes; and,
- * from 8 KiB to 1 MiB, while the pool can at least double, to a sixteenth of the power
- * of two below, so that what was freed serves others that are about as large. So long,
- * a thread that keeps nearly as much as it may (below) hands out what is larger by up
- * to an eighth of the request and less than 32 KiB, too. `exact` leaves both out.
+ * growth once more. The host waits only where upstream lets it (a device's leaf does
+ * that is short of memory), and then all do that find nothing of their own. Requests
+ * are rounded up to 256 bytes; and, from 8 KiB to 1 MiB, while the pool can at least
+ * double, to a sixteenth of the power of two below, so that what was freed serves
+ * others that are about as large. So long, a thread that keeps nearly as much as it may
+ * (below) hands out what is larger by up to an eighth of the request and less than 32
+ * KiB, too. `exact` leaves both out.
  *
  * So streams that go on as before come to have enough each, and wait for nobody; and
  * while the pool grows no more than the slack lies free on streams that are idle,
