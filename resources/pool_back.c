@@ -160,16 +160,23 @@ static size_t give_upstream(weir__pool *self, weir__chunk *chunk,
     return bytes;
 }
 
-static bool sync(void *context, weir__mark mark)
-{
-    return weir__order_sync(((weir__pool *)context)->order, mark) == WEIR_OK;
-}
-
-/* The first mark that is not known to be done, but for captures'. */
+/* The first mark that is not known to be done, but for captures', and for those of
+ * clocks for which a wait has failed. */
 typedef struct progress {
     weir__order *order;
     weir__mark open; /* clock 0: there is none */
+    uint64_t failed[UNFINISHED_MAX];
+    size_t failed_count;
 } progress;
+
+static bool has_failed(const progress *self, uint64_t clock)
+{
+    for (size_t i = 0; i < self->failed_count; i++) {
+        if (self->failed[i] == clock)
+            return true;
+    }
+    return false;
+}
 
 static bool is_known_or_noted(void *context, weir__mark mark)
 {
@@ -177,24 +184,27 @@ static bool is_known_or_noted(void *context, weir__mark mark)
     if (weir__order_is_captured(self->order, mark))
         return false;
     bool is_done = weir__order_may_take(self->order, 0, mark);
-    if (!is_done && self->open.clock == 0)
+    if (!is_done && self->open.clock == 0 && !has_failed(self, mark.clock))
         self->open = mark;
     return is_done;
 }
 
-/* Waits for that, while others go on: what it finds then may be another's. */
+/* Waits for that, while others go on: what it finds then may be another's. False: there
+ * is none, or more waits have failed than there is room for. */
 static bool wait_for_open(weir__pool *self, progress *seen)
     WEIR_REQUIRES(self->miss)
 {
     const weir__mark open = seen->open;
-    if (open.clock == 0)
+    if (open.clock == 0 || seen->failed_count == UNFINISHED_MAX)
         return false;
     seen->open = WEIR__MARK_DONE;
     weir__mutex_unlock(&self->miss);
     weir_status status = weir__order_sync(seen->order, open);
     weir__mutex_lock(&self->miss);
+    if (status != WEIR_OK)
+        seen->failed[seen->failed_count++] = open.clock;
     weir__pool_forget_skips(self);
-    return status == WEIR_OK;
+    return true;
 }
 
 void weir__pool_settle_returned_locked(weir__pool *self)
@@ -212,7 +222,7 @@ size_t weir__pool_trim_sync(weir__pool *self, size_t keep_bytes)
     size_t waits = self->heap.free_made - self->heap.free_spare_count +
                    self->heap.returned_blocks;
     weir__mutex_unlock(&self->lock);
-    progress seen = { self->order, WEIR__MARK_DONE };
+    progress seen = { .order = self->order, .open = WEIR__MARK_DONE };
     while (self->held_bytes > keep_bytes && !weir__device_is_lost(self->device)) {
         weir__chunk *chunk = take_chunk(self, is_known_or_noted, &seen);
         if (chunk != NULL)
@@ -255,7 +265,8 @@ static bool note_unfinished(unfinished *rest, weir__mark mark)
 static bool sync_or_note(void *context, weir__mark mark)
 {
     unfinished *rest = context;
-    return weir__device_is_lost(rest->pool->device) || sync(rest->pool, mark) ||
+    return weir__device_is_lost(rest->pool->device) ||
+           weir__order_sync(rest->pool->order, mark) == WEIR_OK ||
            note_unfinished(rest, mark);
 }
 

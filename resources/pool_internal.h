@@ -1,8 +1,9 @@
 /* pool_internal.h - what the parts of the pool share: pool.c is what everybody meets,
  * pool_miss.c looks beyond the stream's own memory, pool_place.c where to cut it,
- * pool_share.c sees to it that this is seldom needed, pool_chunks.c trades with
- * upstream, pool_parts.c cuts out what of a chunk can go by itself, pool_pages.c passes
- * on what is not to be cut, pool_owners.c knows who may own memory. */
+ * pool_share.c sees to it that this is seldom needed, pool_chunks.c draws from
+ * upstream, pool_back.c gives back to it, pool_parts.c cuts out what of a chunk can go
+ * by itself, pool_pages.c passes on what is not to be cut, pool_owners.c knows who may
+ * own memory. */
 #ifndef WEIR_POOL_INTERNAL_H
 #define WEIR_POOL_INTERNAL_H
 
@@ -521,6 +522,9 @@ static inline size_t weir__pool_chunk_slack(const weir__pool *pool)
 }
 /* The smallest chunk, or extension, that is sure to serve the request. */
 size_t weir__pool_needed_bytes(const weir__request *request);
+
+/* ---- pool_back.c, pool_parts.c: likewise ---- */
+
 /* Gives upstream, in order of the request's stream, all chunks that are free and
  * that the stream may take as a whole; asks for what is not known. If that is too
  * little, then others that are free, behind what they were used for last, unless a

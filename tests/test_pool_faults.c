@@ -205,6 +205,24 @@ static void many_waits_may_fail(void **state)
     close_scene(&it);
 }
 
+/* What could not be waited for stays; what another stream has used goes. */
+static void trim_goes_on_after_a_failed_wait(void **state)
+{
+    (void)state;
+    for (uint64_t nth = 1; nth <= 2; nth++) {
+        pool_scene it = open_scene(1, 0, 0, MIB);
+        void *a = take_on(&it, 0, MIB), *b = take_on(&it, 1, MIB);
+        give_on(&it, 0, a, MIB);
+        give_on(&it, 1, b, MIB);
+        plan_fault(it.device, "event_sync", nth, false, WEIR_DEVICE_ERROR);
+        must_equal(weir_resource_trim_sync(it.pool, 0), MIB);
+        must_equal(weir_emulated_fault_calls(it.device), 2);
+        plan_fault(it.device, NULL, 0, false, WEIR_OK);
+        must_equal(weir_resource_trim_sync(it.pool, 0), MIB);
+        close_scene(&it);
+    }
+}
+
 /* What no device has is refused, and nothing goes upstream for it. */
 static void what_cannot_be_changes_nothing(void **state)
 {
@@ -239,6 +257,7 @@ int main(void)
         cmocka_unit_test(a_merge_without_its_event_is_safe),
         cmocka_unit_test(a_lost_device_lets_the_pool_end),
         cmocka_unit_test(many_waits_may_fail),
+        cmocka_unit_test(trim_goes_on_after_a_failed_wait),
         cmocka_unit_test(what_cannot_be_changes_nothing),
         cmocka_unit_test(pool_survives_a_lack_of_host_memory),
         cmocka_unit_test(one_of_two_frees_is_misuse),

@@ -227,6 +227,38 @@ static void streams_of_other_threads_are_strangers(void **state)
     buffer_scene_close(&it);
 }
 
+/* Of one wait the nth device call fails: it is told, or done without, and the next does
+ * what it is asked. False: there were fewer. */
+static bool fails_at(uint64_t nth)
+{
+    buffer_scene it = buffer_scene_open();
+    stranger other = stranger_come(&it);
+    weir_buffer buffer = make_buffer(&it, it.a, 64 * KIB);
+    use_unnamed_beside(&other, &buffer);
+    plan_fault(it.device, NULL, nth, false, WEIR_DEVICE_ERROR);
+    weir_status status = weir_buffer_wait(&buffer, it.b, WEIR_WRITE);
+    bool was_there = weir_emulated_fault_calls(it.device) >= nth;
+    plan_fault(it.device, NULL, 0, false, WEIR_OK);
+    if (status != WEIR_OK)
+        must_ok(weir_buffer_wait(&buffer, it.b, WEIR_WRITE));
+    write_all(&it, it.b, &buffer, 1);
+    must_ok(weir_buffer_use(&buffer, it.b, WEIR_WRITE));
+    weir_buffer_reset(&buffer);
+    must_ok(weir_device_drain_sync(it.device));
+    stranger_go(&other);
+    buffer_scene_close(&it);
+    return was_there;
+}
+
+static void each_call_of_a_wait_may_fail(void **state)
+{
+    (void)state;
+    uint64_t nth = 1;
+    while (fails_at(nth))
+        nth++;
+    must(nth > 3);
+}
+
 /* What is released is theirs to the end, on the buffer's stream. */
 static void what_is_released_is_behind_strangers(void **state)
 {
@@ -307,6 +339,7 @@ int main(void)
         cmocka_unit_test(readers_pass_readers),
         cmocka_unit_test(the_host_is_behind_strangers),
         cmocka_unit_test(a_wait_for_strangers_may_fail),
+        cmocka_unit_test(each_call_of_a_wait_may_fail),
         cmocka_unit_test(captured_streams_cannot_wait_for_strangers),
         cmocka_unit_test(captures_do_not_speak_for_strangers),
         cmocka_unit_test(streams_of_other_threads_are_strangers),

@@ -14,7 +14,8 @@
  * may still name it: the legacy stream, a known one, or one vouched for. All others are
  * forgotten when export returns; what was exported to them waits in limbo, once it is
  * deleted, until memory is wanted, and then for a point behind all work of the device.
- * Whoever waits for it earlier (weir_buffer_wait, another export) waits for such a one.
+ * Who waits for it before that (weir_buffer_wait, another export) waits for such a
+ * point, too.
  * weir_dlpack_done names the stream instead.
  *
  * The header needs none of DLPack's and can come before or after it. */

@@ -85,9 +85,9 @@ weir_resource_find(weir_resource *mr, const void *ptr, weir_block *out);
 
 /* Gives back a block by its address alone, as if it were deallocated on the stream
  * that it was allocated on, which must not have ended. Where that was another thread's
- * default stream (weir/stream.h), it is this thread's, which the caller has ordered
- * behind it. Null is ignored. Misuse as for
- * weir_deallocate; a resource that keeps no record of its blocks has none to give. */
+ * per-thread default stream, it is this thread's own, which the caller has ordered
+ * behind that. Null is ignored. Misuse as for weir_deallocate; a resource that keeps no
+ * record of its blocks has none to give. */
 WEIR_API bool weir_free(weir_resource *mr, void *ptr);
 
 /* Gives memory that is not in use back to upstream until no more than
