@@ -14,7 +14,7 @@ static void give_up(weir__cache *cache, const weir__heap_block *met, uint32_t gr
 void weir__cache_give_up(weir__cache *cache, weir__bin *bin)
 {
     give_up(cache, bin->top, bin->grains, bin->count);
-    bin->count = 0;
+    bin->top_id = bin->count = 0;
 }
 
 /* Moves a stack of blocks of `grains` grains to the spill list. One that was given back
@@ -151,7 +151,7 @@ void weir__cache_verify(const weir__cache *cache, const weir__heap_view *view)
     for (uint32_t i = 0; i < WEIR__BINS; i++) {
         const weir__bin *bin = &cache->bins[i];
         WEIR_CHECK(bin->count <= WEIR__MAGAZINE, "a magazine is no longer than that");
-        WEIR_CHECK(bin->count == 0 ||
+        WEIR_CHECK(bin->count == 0 ? bin->top_id == 0 :
                        (bin->top == weir__heap_at(view, bin->top_id) &&
                         bin->ptr == (void *)weir__heap_base(bin->top)),
                    "a bin knows its top by id and address");

@@ -85,7 +85,7 @@ struct weir__pool;
 _Static_assert(WEIR__SPARE_MOST <= WEIR__SPARE_GRAINS, "a tag has room for it");
 
 typedef struct weir__bin {
-    weir__heap_block *top;   /* if there is any; and its id, and its address */
+    weir__heap_block *top;   /* if there is any; and its id, or 0, and its address */
     uint32_t top_id;
     uint32_t grains;         /* of each block; 0: the bin is nobody's */
     void *ptr;               /* apart from `top`, so that no compiler stores the two as
@@ -221,10 +221,10 @@ static inline uint32_t weir__class_up(uint32_t grains, uint32_t spare)
 }
 
 /* Which bin is for blocks of one grain more than `below`, where there is one. */
-static inline uint32_t weir__cache_index_above(uint32_t below)
+static inline size_t weir__cache_index_above(uint32_t below)
 {
     const uint32_t shift = weir__class_shift(below);
-    return (shift << WEIR__CLASS_BITS) + (below >> shift);
+    return ((size_t)shift << WEIR__CLASS_BITS) + (below >> shift);
 }
 _Static_assert(WEIR__CLASSED_GRAINS <= WEIR__CACHED_GRAINS, "all of a class have one");
 
@@ -327,6 +327,8 @@ static inline void weir__bin_drop(weir__bin *bin, const weir__heap_view *view,
 {
     if (--bin->count != 0)
         weir__bin_load(bin, view, below, bin->count);
+    else
+        bin->top_id = 0;
 }
 
 /* The block on top, off the stack; it keeps its tag. */
@@ -346,10 +348,10 @@ static inline bool weir__bin_push(weir__bin *bin, weir__heap_block *block, uint3
         if (bin->full != 0)
             return false;
         bin->full = bin->top_id;
-        bin->count = 0;
+        bin->top_id = bin->count = 0;
     }
-    weir__heap_set_tag(block, tag);
-    weir__link_set(block, bin->count == 0 ? 0 : bin->top_id);
+    weir__heap_set_head(block, weir__heap_head(ptr, tag));
+    weir__link_set(block, bin->top_id);
     bin->top = block;
     bin->ptr = ptr;
     bin->top_id = id;

@@ -1,5 +1,5 @@
-/* pool_hit.h - between the pool's files: what a thread's own cache serves (pool_hit.c),
- * and what goes the whole way (pool.c). */
+/* pool_hit.h - between the pool's files: what a thread's own cache serves (pool_hit.c,
+ * pool_hit_back.c), and what goes the whole way (pool.c). */
 #ifndef WEIR_POOL_HIT_H
 #define WEIR_POOL_HIT_H
 
@@ -207,7 +207,41 @@ weir_status weir__pool_allocate_large(weir__pool *pool, weir_stream stream,
 bool weir__pool_put_back_large(weir__cache *cache, weir__heap_block *block, uint32_t id,
                                void *ptr, size_t bytes, size_t alignment);
 
-/* ---- pool_hit.c ---- */
+/* ---- pool_hit.c, pool_hit_back.c ---- */
+
+static inline uint32_t weir__grains_of(size_t bytes)
+{
+    return (uint32_t)((bytes + (WEIR__HEAP_GRAIN - 1)) >> WEIR__HEAP_GRAIN_BITS);
+}
+
+/* Whether the calling thread's seat is one in the pool, and may be used quickly. */
+static inline bool weir__seat_is_quick(const weir__seat *seat, const weir__pool *self)
+{
+    return WEIR_LIKELY(seat->quick == self);
+}
+
+/* The stream's cache, if it is the one at hand or at its first place; behind the
+ * gate. */
+static inline weir__cache *weir__cache_near(const weir__seat *seat,
+                                            weir__cache **at_hand, weir_stream stream)
+{
+    weir__cache *cache = *at_hand;
+    if (WEIR_LIKELY(cache->stream == stream || cache->alias == stream))
+        return cache;
+    weir__cache *near = weir__cache_probe(seat, stream);
+    if (WEIR_UNLIKELY(cache == &weir__no_cache) && near != NULL)
+        *at_hand = near;
+    return near;
+}
+
+/* The stream's cache, which may be anywhere, and is at hand then; or null. */
+static inline weir__cache *weir__cache_fetch(const weir__seat *seat,
+                                             weir__cache **at_hand, weir_stream stream)
+{
+    weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
+    *at_hand = cache != NULL ? cache : &weir__no_cache;
+    return cache;
+}
 
 /* A block that is out, as it was found without a lock. */
 typedef struct weir__found {

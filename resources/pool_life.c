@@ -91,8 +91,10 @@ static size_t pool_trim_sync(void *context, size_t keep_bytes)
 #define LINE 64u
 #define LINES_AT offsetof(weir__pool, heap.spares)
 
-_Static_assert((offsetof(weir__pool, lock) - LINES_AT) % LINE == 0,
-               "a pool's lock begins with a line, and so does what is in front of it");
+_Static_assert((offsetof(weir__pool, heap.spare_count) - LINES_AT) % LINE == 0 &&
+                   offsetof(weir__pool, lock) + sizeof(weir__mutex) -
+                           offsetof(weir__pool, heap.spare_count) == LINE,
+               "a pool's lock is in one line with what nearly all write who take it");
 
 /* Where a pool goes in host memory that is longer by a line: so that what is written
  * with every request lies in as few lines as can be. */

@@ -50,10 +50,12 @@
 #define WEIR__EXACT_ROWS (1u << (WEIR__EXACT_BITS - 6))
 #define WEIR__BIN_ROWS   (WEIR__EXACT_ROWS + 32u - WEIR__EXACT_BITS)
 
+/* Lines of its own: the next row may be of another thread's stream. */
 typedef struct weir__heap_row {
     uint64_t bits;        /* which of the bins have something */
-    uint32_t firsts[64];  /* of these: records */
     struct weir__heap_row *next_spare;
+    uint32_t firsts[64];  /* of these: records */
+    char apart[48];
 } weir__heap_row;
 
 /* Who free memory belongs to: a clock. Those of clock 0 and of WEIR__CLOCK_ASIDE are
@@ -123,8 +125,9 @@ typedef struct weir__heap_rows weir__heap_rows;
  * at another home is another thread. */
 typedef struct weir__heap_spares {
     uint32_t blocks, frees;          /* the first of each kind */
+    weir__heap_row *rows;
     bool is_used;                    /* some block records are at home there */
-    char apart[55];
+    char apart[47];
 } weir__heap_spares;
 
 /* What is written with every request stands together, at the end: where threads take
@@ -146,6 +149,7 @@ typedef struct weir__heap {
 
     weir__heap_rows *rows;           /* all that were made */
     uint32_t row_count;
+    weir__heap_row *rows_fresh;      /* spare, and not at home anywhere yet */
 
     weir__heap_owner **owners;       /* by slot */
     uint32_t owner_count, owner_room;
@@ -156,7 +160,6 @@ typedef struct weir__heap {
     uint64_t *owning;                /* a bit for each slot that has free blocks */
     size_t owning_count;
 
-    uint32_t *counts;                /* of segments by number: entries in use */
     weir__heap_segments *segments;   /* all that were made */
     weir__heap_segment *segment_spares[WEIR__SEGMENT_SIZES]; /* by log2 of entries */
     size_t segment_count, segment_spare_count;
@@ -177,11 +180,10 @@ typedef struct weir__heap {
     uint32_t free_spare_count;       /* the same of free records */
     uint32_t promised;               /* requests under way */
     uint32_t row_spare_count;
-    weir__heap_row *row_spares;
     weir__heap_owner *recent;        /* of the owners, who was asked for last */
     size_t taken_bytes;              /* of all bytes, OUT or CACHED */
-    size_t taken_blocks;
-    size_t free_blocks;              /* FREE, in the bins */
+    uint32_t taken_blocks;
+    uint32_t free_blocks;            /* FREE, in the bins */
 } weir__heap;
 
 /* False: no host memory, and there is nothing to close. */

@@ -16,25 +16,56 @@
 
 /* ---- rows ---- */
 
+#define LINE 64u
+_Static_assert(sizeof(weir__heap_row) % LINE == 0, "a row is whole lines");
+
+/* In front of some that were made at once, and begin with a line. */
 struct weir__heap_rows {
     weir__heap_rows *next;
-    weir__heap_row rows[WEIR__ROWS_MADE];
 };
+
+static size_t made_bytes(void)
+{
+    return sizeof(weir__heap_rows) + LINE + WEIR__ROWS_MADE * sizeof(weir__heap_row);
+}
+
+static weir__heap_row *rows_in(weir__heap_rows *made)
+{
+    return (weir__heap_row *)(((uintptr_t)(made + 1) + LINE - 1) &
+                              ~(uintptr_t)(LINE - 1));
+}
 
 bool weir__heap_rows_stock(weir__heap *heap, size_t wanted)
 {
     while (heap->row_spare_count < wanted) {
-        weir__heap_rows *made = weir__host_alloc(sizeof *made);
+        weir__heap_rows *made = weir__host_alloc(made_bytes());
         if (made == NULL)
             return false;
-        memset(made, 0, sizeof *made);
+        memset(made, 0, made_bytes());
         made->next = heap->rows;
         heap->rows = made;
-        for (uint32_t i = WEIR__ROWS_MADE; i-- > 0;)
-            weir__heap_row_give_back(heap, &made->rows[i]);
+        for (uint32_t i = WEIR__ROWS_MADE; i-- > 0;) {
+            weir__heap_row *row = &rows_in(made)[i];
+            row->next_spare = heap->rows_fresh;
+            heap->rows_fresh = row;
+        }
         heap->row_count += WEIR__ROWS_MADE;
+        heap->row_spare_count += WEIR__ROWS_MADE;
     }
     return true;
+}
+
+weir__heap_row **weir__heap_rows_near(weir__heap *heap, uint32_t home)
+{
+    if (heap->rows_fresh != NULL)
+        return &heap->rows_fresh;
+    for (uint32_t i = 0; i < WEIR__HEAP_HOMES; i++) {
+        weir__heap_row **near = &heap->spares[(home + i) % WEIR__HEAP_HOMES].rows;
+        if (*near != NULL)
+            return near;
+    }
+    WEIR_CHECK(false, "who puts something into a bin has asked for a row");
+    return NULL;
 }
 
 void weir__heap_rows_close(weir__heap *heap)
@@ -48,7 +79,7 @@ void weir__heap_rows_close(weir__heap *heap)
 
 size_t weir__heap_rows_bytes(const weir__heap *heap)
 {
-    return heap->row_count / WEIR__ROWS_MADE * sizeof(weir__heap_rows);
+    return heap->row_count / WEIR__ROWS_MADE * made_bytes();
 }
 
 /* ---- looking ---- */
@@ -127,6 +158,14 @@ static void owner_verify(const weir__heap *heap, const weir__heap_owner *owner,
                "who has free blocks is marked");
 }
 
+static size_t row_list_count(const weir__heap_row *row)
+{
+    size_t count = 0;
+    for (; row != NULL; row = row->next_spare)
+        count++;
+    return count;
+}
+
 void weir__heap_bins_verify(const weir__heap *heap)
 {
     size_t count = 0, owning = 0, rows = 0, spares = 0;
@@ -138,8 +177,9 @@ void weir__heap_bins_verify(const weir__heap *heap)
         count += owner->free_blocks;
         owning += owner->free_blocks > 0;
     }
-    for (const weir__heap_row *row = heap->row_spares; row; row = row->next_spare)
-        spares++;
+    spares += row_list_count(heap->rows_fresh);
+    for (uint32_t home = 0; home < WEIR__HEAP_HOMES; home++)
+        spares += row_list_count(heap->spares[home].rows);
     WEIR_CHECK(count == heap->free_blocks, "the bins have all that is free, once");
     WEIR_CHECK(owning == heap->owning_count, "owners of something are counted");
     WEIR_CHECK(spares == heap->row_spare_count && rows + spares == heap->row_count,

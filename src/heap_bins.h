@@ -13,10 +13,16 @@
 
 /* ---- rows ---- */
 
-static inline void weir__heap_row_give_back(weir__heap *heap, weir__heap_row *row)
+/* Rows to spare, where there are none at `home`. One is spare. */
+WEIR_COLD weir__heap_row **weir__heap_rows_near(weir__heap *heap, uint32_t home);
+
+static inline void weir__heap_row_give_back(weir__heap *heap,
+                                            const weir__heap_owner *owner,
+                                            weir__heap_row *row)
 {
-    row->next_spare = heap->row_spares;
-    heap->row_spares = row;
+    weir__heap_row **spares = &heap->spares[weir__heap_home_for(owner)].rows;
+    row->next_spare = *spares;
+    *spares = row;
     heap->row_spare_count++;
 }
 
@@ -28,9 +34,12 @@ static inline weir__heap_row *weir__heap_row_of(weir__heap *heap,
     weir__heap_row *row = owner->rows[number];
     if (row != NULL)
         return row;
-    row = heap->row_spares;
-    WEIR_CHECK(row != NULL, "who puts something into a bin has asked for a row");
-    heap->row_spares = row->next_spare;
+    const uint32_t home = weir__heap_home_for(owner);
+    weir__heap_row **spares = &heap->spares[home].rows;
+    if (WEIR_UNLIKELY(*spares == NULL))
+        spares = weir__heap_rows_near(heap, home);
+    row = *spares;
+    *spares = row->next_spare;
     heap->row_spare_count--;
     owner->rows[number] = row;
     owner->summary[number / 64] |= UINT64_C(1) << number % 64;
@@ -44,7 +53,7 @@ static inline void weir__heap_bin_is_empty(weir__heap *heap, weir__heap_owner *o
     if (row->bits == 0) {
         owner->rows[bin.row] = NULL;
         owner->summary[bin.row / 64] &= ~(UINT64_C(1) << bin.row % 64);
-        weir__heap_row_give_back(heap, row);
+        weir__heap_row_give_back(heap, owner, row);
     }
 }
 

@@ -225,7 +225,7 @@ static inline void weir__heap_owner_counts(weir__heap *heap, weir__heap_owner *o
 {
     bool had = owner->free_blocks != 0;
     owner->free_blocks += (size_t)more;
-    heap->free_blocks += (size_t)more;
+    heap->free_blocks += (uint32_t)more;
     bool has = owner->free_blocks != 0;
     if (WEIR_UNLIKELY(had != has)) {
         heap->owning[owner->slot / 64] ^= UINT64_C(1) << owner->slot % 64;

@@ -107,10 +107,9 @@ static inline void entry_remove(const weir__heap *heap, const entries *all,
 
 /* ---- where segments are ---- */
 
-/* Addresses for all the words that there can be, and for as many counts of the entries
- * that are in use, which lie on other lines than what is read without the lock. */
-#define NUMBERS      ((size_t)1 << (WEIR__HEAP_ADDRESS_BITS - WEIR__SEGMENT_BITS))
-#define NUMBER_BYTES (sizeof(uintptr_t) + sizeof(uint32_t))
+/* Addresses for all the words that there can be. */
+#define NUMBERS    ((size_t)1 << (WEIR__HEAP_ADDRESS_BITS - WEIR__SEGMENT_BITS))
+#define WORD_BYTES sizeof(uintptr_t)
 
 static inline uintptr_t word_at(const weir__heap *heap, uint64_t number)
 {
@@ -131,15 +130,13 @@ static inline uintptr_t word_of(const weir__heap *heap, uintptr_t address)
     return word;
 }
 
-/* Sees to it that the words and counts of segments `first` to `last` are memory. The
+/* Sees to it that the words of segments `first` to `last` are memory. The
  * host is asked for all of them, whatever was there: so that what it is asked does not
  * depend on addresses. */
 static bool words_make(weir__heap *heap, uint64_t first, uint64_t last)
 {
-    const size_t count = (size_t)(last - first + 1);
     return weir__host_commit(&heap->view.segments[first], 0,
-                             count * sizeof heap->view.segments[0]) &&
-           weir__host_commit(&heap->counts[first], 0, count * sizeof heap->counts[0]);
+                             (size_t)(last - first + 1) * WORD_BYTES);
 }
 
 /* ---- segments ---- */
@@ -211,7 +208,7 @@ static weir__heap_segment *segment_take(weir__heap *heap, uint32_t bits)
     weir__heap_segment *segment = heap->segment_spares[bits];
     heap->segment_spares[bits] = segment->next;
     heap->segment_spare_count--;
-    segment->missing = segment->chunks = 0;
+    segment->count = segment->missing = segment->chunks = 0;
     const entries all = entries_of(word_for(segment));
     for (uint32_t at = 0; at <= all.mask; at++)
         entry_store(&all, at, 0);
@@ -270,7 +267,7 @@ void weir__heap_map_drop(weir__heap *heap, uintptr_t base, uintptr_t end)
         weir__heap_segment *segment = segment_of(word_at(heap, n));
         if (--segment->chunks > 0)
             continue;
-        WEIR_CHECK(heap->counts[n] == 0 && segment->missing == 0,
+        WEIR_CHECK(segment->count == 0 && segment->missing == 0,
                    "what is dropped from the map has no blocks");
         if (segment->wants_room)
             forget_wish(heap, segment);
@@ -331,7 +328,7 @@ static bool segment_grow(weir__heap *heap, weir__heap_segment *segment)
 {
     const uint64_t number = segment->number;
     const entries all = entries_of(word_for(segment));
-    uint32_t blocks = heap->counts[number] + segment->missing, count = 0;
+    uint32_t blocks = segment->count + segment->missing, count = 0;
     uint32_t bits = segment->bits;
     while (most_of((1u << bits) - 1) <= blocks)
         bits++;
@@ -351,7 +348,7 @@ static bool segment_grow(weir__heap *heap, weir__heap_segment *segment)
     WEIR_CHECK(count == blocks, "no block was lost");
     heap->missing -= segment->missing;
     word_set(heap, number, word_for(larger));
-    heap->counts[number] = count;
+    larger->count = count;
     segment->chunks = 0;
     segment_spare(heap, segment);
     return true;
@@ -361,8 +358,7 @@ void weir__heap_map_stock(weir__heap *heap)
 {
     for (weir__heap_segment *segment; (segment = heap->segments_full) != NULL;) {
         weir__heap_segment *next = segment->next;
-        const bool is_full =
-            heap->counts[segment->number] >= most_of((1u << segment->bits) - 1);
+        const bool is_full = segment->count >= most_of((1u << segment->bits) - 1);
         if ((is_full || segment->missing != 0) && !segment_grow(heap, segment))
             return;
         segment->wants_room = false;
@@ -373,15 +369,14 @@ void weir__heap_map_stock(weir__heap *heap)
 /* ---- changing ---- */
 
 /* One with so many entries in use wants room. False: it is full. */
-static WEIR_COLD bool want_room(weir__heap *heap, weir__heap_segment *segment,
-                                uint32_t count)
+static WEIR_COLD bool want_room(weir__heap *heap, weir__heap_segment *segment)
 {
     if (!segment->wants_room) {
         segment->wants_room = true;
         segment->next = heap->segments_full;
         heap->segments_full = segment;
     }
-    if (count < 1u << segment->bits)
+    if (segment->count < 1u << segment->bits)
         return true;
     note_missing(heap, segment, 1);
     return false;
@@ -393,12 +388,11 @@ void weir__heap_map_insert(weir__heap *heap, uint32_t id, weir__heap_block *bloc
     weir__heap_tie_at(heap, id)->after |= WEIR__AFTER_MAPPED;
     const uintptr_t word = word_of(heap, base);
     const entries all = entries_of(word);
-    uint32_t *count = &heap->counts[number_of(base)];
-    if (WEIR_UNLIKELY(*count >= most_of(all.mask)) &&
-        !want_room(heap, segment_of(word), *count))
+    weir__heap_segment *segment = segment_of(word);
+    if (WEIR_UNLIKELY(segment->count >= most_of(all.mask)) && !want_room(heap, segment))
         return;
     entry_set(&all, entry_of(&all, 0, base), id, base);
-    ++*count;
+    segment->count++;
 }
 
 void weir__heap_map_remove(weir__heap *heap, uint32_t id,
@@ -410,7 +404,7 @@ void weir__heap_map_remove(weir__heap *heap, uint32_t id,
     const uint32_t at = entry_of(&all, id, base);
     if (WEIR_LIKELY(is_entry_of(&all, at, id))) {
         entry_remove(heap, &all, at);
-        heap->counts[number_of(base)]--;
+        segment_of(word)->count--;
     } else {
         note_missing(heap, segment_of(word), UINT32_MAX);
     }
@@ -452,18 +446,17 @@ uint32_t weir__heap_map_first(const weir__heap *heap, const weir__chunk *chunk)
 bool weir__heap_map_init(weir__heap *heap)
 {
     size_t numbers = NUMBERS;
-    uintptr_t *words = weir__host_reserve(NUMBER_BYTES, &numbers, NUMBERS, true);
+    uintptr_t *words = weir__host_reserve(WORD_BYTES, &numbers, NUMBERS, true);
     if (words == NULL)
         return false;
     heap->view.segments = (_Atomic uintptr_t *)words;
     heap->view.numbers = numbers;
-    heap->counts = (uint32_t *)(words + numbers);
     return true;
 }
 
 void weir__heap_map_close(weir__heap *heap)
 {
-    weir__host_release(heap->view.segments, heap->view.numbers * NUMBER_BYTES);
+    weir__host_release(heap->view.segments, heap->view.numbers * WORD_BYTES);
     while (heap->segments != NULL) {
         weir__heap_segments *segments = heap->segments;
         heap->segments = segments->next;
@@ -473,7 +466,7 @@ void weir__heap_map_close(weir__heap *heap)
 
 size_t weir__heap_map_bytes(const weir__heap *heap)
 {
-    size_t bytes = (heap->segment_count - heap->segment_spare_count) * NUMBER_BYTES;
+    size_t bytes = (heap->segment_count - heap->segment_spare_count) * WORD_BYTES;
     for (const weir__heap_segments *made = heap->segments; made; made = made->next)
         bytes += made->bytes;
     return bytes;
@@ -496,7 +489,7 @@ static void segment_verify(const weir__heap *heap, const weir__heap_segment *seg
                    "what a segment has begins in it, and is found");
         count++;
     }
-    WEIR_CHECK(count == heap->counts[segment->number],
+    WEIR_CHECK(count == segment->count,
                "what a segment has is counted");
     WEIR_CHECK((count <= most_of(all.mask) && segment->missing == 0) ||
                    segment->wants_room,
@@ -512,7 +505,7 @@ void weir__heap_map_verify(const weir__heap *heap, size_t count)
             if (segment->chunks == 0) /* it is spare */
                 continue;
             segment_verify(heap, segment);
-            found += heap->counts[segment->number];
+            found += segment->count;
             missing += segment->missing;
             segments++;
             wishes += segment->wants_room;

@@ -124,10 +124,11 @@ typedef struct weir__heap_segment {
     uint64_t number;         /* address >> WEIR__SEGMENT_BITS */
     struct weir__heap_segment *next; /* of those that want room, or are spare */
     uint32_t bits;           /* log2 of its entries */
+    uint32_t count;          /* entries in use */
     uint32_t missing;        /* blocks that found no room */
     uint32_t chunks;         /* that have to do with these addresses */
     bool wants_room;         /* it is in the list of those */
-    char apart[WEIR__SEGMENT_LINE - 21 - sizeof(void *)];
+    char apart[WEIR__SEGMENT_LINE - 25 - sizeof(void *)];
     /* Read without the lock. 0: none; else some bits of the hash, and an id. */
     _Atomic uint32_t entries[];
 } weir__heap_segment;
@@ -254,11 +255,16 @@ static inline uint32_t weir__heap_out_tag(size_t asked_bytes, size_t asked_align
     return weir__heap_out_tag_in(asked_bytes + slack, asked_bytes, asked_alignment);
 }
 
-/* What was asked for of a block that is OUT with this tag. */
+/* How many bytes fewer than it has were asked for of a block that is OUT with this
+ * tag; and how many were. */
+static inline size_t weir__heap_slack(uint32_t tag)
+{
+    return tag >> WEIR__TAG_SLACK_SHIFT & ((UINT32_C(1) << WEIR__TAG_SLACK_BITS) - 1);
+}
+
 static inline size_t weir__heap_asked_bytes(const weir__heap_block *block, uint32_t tag)
 {
-    const uint32_t most = (UINT32_C(1) << WEIR__TAG_SLACK_BITS) - 1;
-    return weir__heap_bytes(block) - (tag >> WEIR__TAG_SLACK_SHIFT & most);
+    return weir__heap_bytes(block) - weir__heap_slack(tag);
 }
 
 static inline size_t weir__heap_asked_alignment(uint32_t tag)

@@ -384,16 +384,16 @@ static void allocating_survives_every_fault(void **state)
     (void)state;
     static const sweep_entry all[] = {
         { { "allocate", NULL, allocate, false, NULL },
-          { 4, 4, 6, 18, 18, 18, 18, 36, 7, 25, 18 },
+          { 4, 4, 6, 17, 17, 17, 17, 34, 7, 24, 17 },
           { 2, 2, 2, 1, 1, 1, 1, 6, 6, 7, 1 } },
         { { "allocate on unknown", NULL, allocate_on_unknown, false, NULL },
-          { 4, 4, 5, 20, 20, 20, 20, 37, 5, 25, 20 },
+          { 4, 4, 5, 19, 19, 19, 19, 35, 5, 24, 19 },
           { 3, 3, 3, 4, 4, 4, 4, 8, 3, 7, 4 } },
         { { "allocate on per-thread", NULL, allocate_on_per_thread, false, NULL },
-          { 4, 4, 5, 20, 20, 20, 20, 39, 7, 27, 20 },
+          { 4, 4, 5, 19, 19, 19, 19, 37, 7, 26, 19 },
           { 1, 1, 1, 1, 1, 1, 1, 4, 3, 5, 1 } },
         { { "allocate on legacy", NULL, allocate_on_legacy, false, NULL },
-          { 2, 2, 3, 17, 17, 17, 17, 31, 5, 20, 17 },
+          { 2, 2, 3, 16, 16, 16, 16, 29, 5, 19, 16 },
           { 1, 1, 1, 1, 1, 1, 1, 1, 3, 2, 1 } },
         { { "kept", prepare_kept, free_kept, false, is_leaf },
           { 2, 2, 3, 0, 0, 0, 0, 0, 2, 0, 0 },
@@ -414,7 +414,7 @@ static void allocating_survives_every_fault(void **state)
           { 0, 0, 0, 4, 4, 4, 4, 4, 0, 4, 4 },
           { 0, 0, 0, 5, 5, 5, 5, 5, 0, 5, 5 } },
         { { "grow", prepare_growth, grow, false, NULL },
-          { 5, 5, 8, 16, 16, 16, 16, 27, 11, 22, 16 },
+          { 5, 5, 8, 14, 14, 14, 14, 23, 11, 20, 14 },
           { 2, 2, 2, 2, 2, 2, 2, 2, 6, 4, 2 } },
         { { "merge", prepare_merge, merge, false, is_pool },
           { 0, 0, 0, 16, 16, 16, 16, 16, 0, 16, 16 },
@@ -423,7 +423,7 @@ static void allocating_survives_every_fault(void **state)
           { 0, 0, 0, 11, 11, 11, 11, 11, 0, 11, 11 },
           { 0, 0, 0, 9, 9, 9, 9, 9, 0, 9, 9 } },
         { { "flush", prepare_flush, flush, false, is_pool },
-          { 0, 0, 0, 16, 16, 16, 16, 26, 0, 17, 16 },
+          { 0, 0, 0, 15, 15, 15, 15, 24, 0, 16, 15 },
           { 0, 0, 0, 10, 10, 10, 10, 15, 0, 10, 10 } },
     };
     sweep_all(all, COUNT_OF(all));

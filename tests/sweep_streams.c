@@ -303,10 +303,10 @@ static void captures_survive_every_fault(void **state)
     (void)state;
     static const sweep_entry all[] = {
         { { "capture", prepare_capture, capture, false, NULL },
-          { 21, 21, 27, 33, 33, 33, 33, 58, 27, 51, 33 },
+          { 21, 21, 27, 32, 32, 32, 32, 54, 27, 49, 32 },
           { 11, 11, 11, 21, 21, 21, 21, 26, 41, 28, 21 } },
         { { "capture to unknown", prepare_capture, capture_to_unknown, false, NULL },
-          { 23, 23, 29, 35, 35, 35, 35, 60, 29, 53, 35 },
+          { 23, 23, 29, 34, 34, 34, 34, 56, 29, 51, 34 },
           { 13, 13, 13, 24, 24, 24, 24, 29, 43, 31, 24 } },
     };
     sweep_all(all, COUNT_OF(all));

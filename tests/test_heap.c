@@ -407,7 +407,7 @@ static void heap_makes_do_with_few_addresses(void **state)
 {
     (void)state;
     const size_t all = (size_t)1 << WEIR__ID_BITS;
-    const size_t map = 12 * ((size_t)1 << (WEIR__HEAP_ADDRESS_BITS -
+    const size_t map = 8 * ((size_t)1 << (WEIR__HEAP_ADDRESS_BITS -
                                            WEIR__SEGMENT_BITS));
     must_equal(fill_heap_within(map / 2), 0);
     must_equal(fill_heap_within(map), 0); /* and nothing else */

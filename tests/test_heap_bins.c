@@ -168,12 +168,65 @@ static void a_long_bin_is_gone_through_last(void **state)
     close_sieve(&it);
 }
 
+/* ---- rows ---- */
+
+static void take_row(weir__heap *heap, weir__heap_owner *owner, uint32_t number)
+{
+    weir__heap_row *row = weir__heap_row_of(heap, owner, number);
+    must_equal((uintptr_t)row % 64, 0); /* no other row has a part of its lines */
+    must_equal(row->bits, 0);
+    row->bits = 1;
+}
+
+static void give_row(weir__heap *heap, weir__heap_owner *owner, uint32_t number)
+{
+    weir__heap_bin bin = { number, 0 };
+    weir__heap_bin_is_empty(heap, owner, owner->rows[number], bin);
+}
+
+/* A row that its owner does not need is spare where he finds it again, and no other
+ * thread; who finds none there nor one that is new takes another's. */
+static void rows_are_spare_at_home(void **state)
+{
+    (void)state;
+    weir__heap heap;
+    weir__chunk chunk = { 0 };
+    open_heap(&heap, &chunk, 64 * GRAIN);
+    must(weir__heap_promise(&heap));
+    weir__heap_owner *one = weir__heap_owner_get(&heap, 1, NULL);
+    weir__heap_owner *two = weir__heap_owner_get(&heap, 2, NULL);
+    must(weir__heap_home_for(one) != weir__heap_home_for(two));
+
+    take_row(&heap, one, 0);
+    take_row(&heap, two, 0);
+    const weir__heap_row *ones = one->rows[0], *twos = two->rows[0];
+    give_row(&heap, one, 0);
+    give_row(&heap, two, 0);
+    must(one->rows[0] == NULL && two->rows[0] == NULL);
+    take_row(&heap, one, 1);
+    take_row(&heap, two, 1);
+    must(one->rows[1] == ones && two->rows[1] == twos);
+
+    give_row(&heap, one, 1);
+    size_t spare = heap.row_spare_count;
+    must(spare > 1 && spare < WEIR__BIN_ROWS - 2);
+    for (uint32_t i = 2; heap.row_spare_count > 0; i++)
+        take_row(&heap, two, i);
+    must(two->rows[1 + spare] == ones); /* the last */
+    for (uint32_t i = 1; i < 2 + spare; i++)
+        give_row(&heap, two, i);
+    weir__heap_forget_promise(&heap);
+    weir__heap_verify(&heap);
+    weir__heap_close(&heap);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_one_size_a_low_one_is_taken),
         cmocka_unit_test(of_near_sizes_the_best_of_a_few_is_taken),
         cmocka_unit_test(a_long_bin_is_gone_through_last),
+        cmocka_unit_test(rows_are_spare_at_home),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
