@@ -67,10 +67,11 @@ void weir__mutex_watch(weir__watch *by)
     watch = by;
 }
 
-static void note_look(void)
+static void note_look(uint32_t pauses)
 {
     if (watch != NULL) {
         watch->looks++;
+        watch->pauses += pauses;
         watch->tell(watch);
     }
 }
@@ -93,8 +94,9 @@ static void rank_drop(weir__rank rank)
     (void)rank;
 }
 
-static void note_look(void)
+static void note_look(uint32_t pauses)
 {
+    (void)pauses;
 }
 
 static void note_sleep(void)
@@ -147,13 +149,16 @@ bool weir__mutex_is_mine(weir__mutex *mutex)
     return owner_get(mutex) == weir__thread_self()->number;
 }
 
-static inline void pause_briefly(void)
+/* Gives other threads of the processor so much time. */
+static inline void pause_briefly(uint32_t times)
 {
+    for (uint32_t i = 0; i < times; i++) {
 #if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
+        __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    __asm__ volatile("yield");
+        __asm__ volatile("yield");
 #endif
+    }
 }
 
 /* Tries only where that may succeed: the holder needs the line to give it back. */
@@ -167,11 +172,14 @@ static bool take_if_free(weir__mutex *mutex)
  * finds one taken looks again for a few microseconds before it sleeps. */
 static void lock_taken(weir__mutex *mutex)
 {
+    uint32_t pauses = 1;
     for (uint32_t look = 0; look < WEIR__LOOKS; look++) {
-        pause_briefly();
-        note_look();
+        pause_briefly(pauses);
+        note_look(pauses);
         if (take_if_free(mutex))
             return;
+        if (pauses < WEIR__PAUSES_MOST)
+            pauses *= 2;
     }
     note_sleep();
     weir__word_sleep(&mutex->word);

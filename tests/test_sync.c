@@ -535,7 +535,7 @@ static waiter wait_for_holder(uint32_t give_back_at)
 static void lock_given_back_soon_is_taken_without_sleep(void **state)
 {
     (void)state;
-    for (uint32_t at = 1; at <= WEIR__LOOKS; at += 9) {
+    for (uint32_t at = 1; at <= WEIR__LOOKS; at += 7) {
         waiter it = wait_for_holder(at);
         must_equal(it.watch.looks, at);
         must_equal(it.watch.sleeps, 0);
@@ -548,6 +548,16 @@ static void lock_held_for_long_is_slept_for(void **state)
     waiter it = wait_for_holder(0);
     must_equal(it.watch.looks, WEIR__LOOKS);
     must_equal(it.watch.sleeps, 1);
+}
+
+/* 1, 2, 4 and so on, and then always the most. */
+static void who_looks_again_pauses_longer(void **state)
+{
+    (void)state;
+    for (uint32_t at = 1; at <= 3; at++)
+        must_equal(wait_for_holder(at).watch.pauses, (1u << at) - 1);
+    must(WEIR__PAUSES_MOST == 32 && WEIR__LOOKS > 6);
+    must_equal(wait_for_holder(0).watch.pauses, 31 + (WEIR__LOOKS - 5) * 32);
 }
 
 int main(void)
@@ -570,6 +580,7 @@ int main(void)
         cmocka_unit_test(locks_out_of_rank_stop),
         cmocka_unit_test(lock_given_back_soon_is_taken_without_sleep),
         cmocka_unit_test(lock_held_for_long_is_slept_for),
+        cmocka_unit_test(who_looks_again_pauses_longer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
