@@ -136,7 +136,8 @@ typedef struct weir__cache {
     uint32_t passed;         /* blocks that found no room since all was emptied */
     uint32_t pours;          /* blocks that wanted room one after the other, since */
     uint32_t pours_from;     /* `taken` was this */
-    weir_stream alias;       /* another name of the stream, or the same */
+    weir_stream alias;       /* another name of the stream, which users have for it;
+                                or the same */
     weir__block_list spill;
     weir__bin bins[WEIR__BINS];
     weir__lost lost;         /* until the pool knows */

@@ -164,7 +164,7 @@ static WEIR_NOINLINE weir_status allocate_inside(weir__cache *cache, weir__seat 
                                                  void **out)
 {
     weir__pool *self = seat->pool;
-    const weir_stream stream = cache->stream;
+    const weir_stream stream = cache->alias; /* as users name it */
     weir__errand after = { 0 };
     void *ptr = NULL;
     bool done = hit_or_refill(self, seat, cache, bytes, alignment, &ptr, &after);

@@ -187,7 +187,7 @@ static WEIR_NOINLINE bool deallocate_inside(weir__cache *cache, weir__seat *seat
                                             void *ptr, size_t bytes, size_t alignment)
 {
     weir__pool *self = seat->pool;
-    const weir_stream stream = cache->stream;
+    const weir_stream stream = cache->alias;
     weir__found it = { 0 };
     if (WEIR_LIKELY(bytes <= self->gate_bytes))
         it = weir__pool_look_up_out(self, ptr, bytes, alignment);
@@ -313,8 +313,11 @@ bool weir__pool_hit_back_of(weir_resource *mr, weir_stream stream, uint64_t cloc
         const weir__recent *recent = weir__recent_of(seat, ptr);
         const weir__heap_block *block = weir__heap_at(&self->heap.view, recent->id);
         size_t size;
-        if (alignment == WEIR_ALIGNMENT && is_recent(block, recent, ptr, bytes, &size))
-            return put_back_known(cache, seat, ptr, bytes, recent->id);
+        if (alignment == WEIR_ALIGNMENT &&
+            is_recent(block, recent, ptr, bytes, &size)) {
+            (void)put_back_known(cache, seat, ptr, bytes, recent->id);
+            return true;
+        }
         it = weir__pool_look_up_out(self, ptr, bytes, alignment);
     }
     if (WEIR_LIKELY(it.block != NULL)) {

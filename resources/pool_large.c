@@ -103,7 +103,7 @@ static WEIR_NOINLINE bool put_back_rest(weir__cache *cache, void *ptr, size_t by
 {
     weir__seat *seat = weir__own_thread.seat;
     weir_resource *mr = seat->pool->mr;
-    const weir_stream stream = cache->stream;
+    const weir_stream stream = cache->alias;
     weir__gate_leave(&seat->gate);
     return weir__deallocate_rest(mr, stream, ptr, bytes, alignment);
 }

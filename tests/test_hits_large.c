@@ -240,6 +240,32 @@ static void what_is_of_a_clock_hits_only_there(void **state)
     close_scene(&it);
 }
 
+/* Whether a request hits, misses or makes the pool grow: the default stream is null to
+ * who asks later. */
+static void the_default_stream_keeps_its_name(void **state)
+{
+    (void)state;
+    enum { COUNT = 64 };
+    pool_scene it = open_quiet_scene();
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.growth_bytes = 8 * KIB;
+    reopen_as(&it, &options);
+    void *all[COUNT];
+    static const size_t sizes[] = { KIB, LARGEST, 2 * LARGEST };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        give(it.pool, NULL, take(it.pool, NULL, sizes[i]), sizes[i]);
+        for (int k = 0; k < COUNT; k++) {
+            weir_block found = { .struct_size = sizeof found };
+            all[k] = take(it.pool, NULL, sizes[i]);
+            must_ok(weir_resource_find(it.pool, all[k], &found));
+            must(found.stream == NULL);
+        }
+        for (int k = 0; k < COUNT; k++)
+            give(it.pool, NULL, all[k], sizes[i]);
+    }
+    close_scene(&it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +278,7 @@ int main(void)
         cmocka_unit_test(what_was_spilt_serves_what_is_large),
         cmocka_unit_test(what_was_a_hit_becomes_large),
         cmocka_unit_test(what_is_of_a_clock_hits_only_there),
+        cmocka_unit_test(the_default_stream_keeps_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -502,70 +502,6 @@ static void threads_that_race_lose_nothing(void **state)
     print_message("%llu blocks were taken by both\n", (unsigned long long)both);
 }
 
-/* What no stack takes is claimed by who frees it: of two frees one is refused at once,
- * whoever is held up between his look and the lock. */
-#define LARGE  (16 * BLOCK)
-#define ROUNDS 200
-
-typedef struct pair {
-    pool_scene scene;
-    atomic_uint told;
-    void *ptr;
-    int given;
-    uint32_t turns; /* so many large blocks each thread turns over before */
-} pair;
-
-static void hears_of_pair(void *context, const weir_misuse *misuse)
-{
-    pair *it = context;
-    must(misuse->kind == WEIR_MISUSE_DOUBLE_FREE && misuse->ptr == it->ptr &&
-         misuse->bytes == LARGE);
-    atomic_fetch_add(&it->told, 1);
-}
-
-static void gives_large(void *argument)
-{
-    pair *it = argument;
-    const weir_stream s = it->scene.streams[0];
-    give(it->scene.pool, s, take(it->scene.pool, s, BYTES), BYTES); /* a cache */
-    for (uint32_t i = 0; i < it->turns; i++) {
-        const size_t bytes = (2 + i % 2) * LARGE; /* not what was kept before */
-        give(it->scene.pool, s, take(it->scene.pool, s, bytes), bytes);
-    }
-    it->given += weir_deallocate(it->scene.pool, s, it->ptr, LARGE, WEIR_ALIGNMENT);
-}
-
-static void come_back_once(int rounds, uint32_t turns)
-{
-    pair it = { .scene = open_cached(0, 0), .turns = turns };
-    weir_set_misuse_handler(hears_of_pair, &it);
-    for (int round = 0; round < rounds; round++) {
-        it.ptr = take(it.scene.pool, it.scene.streams[0], LARGE);
-        it.given = 0;
-        must_ok(weir_emulated_run_threads(it.scene.device, 2, gives_large,
-                                          (void *[]){ &it, &it }));
-        must_equal(it.given, 1);
-        must_equal(atomic_load(&it.told), round + 1);
-        must_equal(statistics_of(it.scene.pool).out_blocks, 0);
-        (void)cached_in(it.scene.pool); /* looks them over */
-    }
-    weir_set_misuse_handler(NULL, NULL);
-    close_scene(&it.scene);
-}
-
-static void large_blocks_come_back_once(void **state)
-{
-    (void)state;
-    come_back_once(ROUNDS, 0);
-}
-
-/* The same where nobody else wants any: then each would keep it, without the lock. */
-static void large_blocks_are_kept_once(void **state)
-{
-    (void)state;
-    come_back_once(ROUNDS / 10, 2 * WEIR__POOL_QUIET_AFTER);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -576,8 +512,6 @@ int main(void)
         cmocka_unit_test(pool_ends),
         cmocka_unit_test(spilt_blocks_are_looked_at),
         cmocka_unit_test(threads_that_race_lose_nothing),
-        cmocka_unit_test(large_blocks_come_back_once),
-        cmocka_unit_test(large_blocks_are_kept_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
