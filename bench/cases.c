@@ -8,6 +8,7 @@
  * behind it for those of further threads. */
 #define LARGE .bytes_min = 256, .bytes_max = MIB
 #define SMALL .bytes_min = 256, .bytes_max = 16 * KIB
+#define HUGE  .bytes_min = 4 * MIB, .bytes_max = 64 * MIB
 
 #define SHAPE(LIVE, SEED, ...)                                                   \
     .shape = { .live = LIVE, .seed = (SEED) * 1000u, __VA_ARGS__ }
@@ -62,6 +63,12 @@ const bench_case cases[] = {
       SHAPE(320, 57, LARGE, .stream_count = 16) },
     { .name = "W5/320/64s", .kind = &kind_turnover, .streams = 64,
       SHAPE(320, 58, LARGE, .stream_count = 64) },
+    /* What no thread keeps. */
+    TURNOVER("W5/64/huge", 64, 59, HUGE),
+    { .name = "W5/64/huge/2s", .kind = &kind_turnover, .streams = 2,
+      SHAPE(64, 59, HUGE, .stream_count = 2) },
+    { .name = "W5/64/huge/4s", .kind = &kind_turnover, .streams = 4,
+      SHAPE(64, 59, HUGE, .stream_count = 4) },
     TURNOVER("W5/10/small", 10, 60, SMALL),
     TURNOVER("W5/100/small", 100, 61, SMALL),
     TURNOVER("W5/1k/small", 1000, 62, SMALL),

@@ -10,9 +10,11 @@ import bench_words as words
 FIT = ["W5/10k", "W5/10k/4s", "W5/10k/small"]
 HOST = ["W5/10k", "W5/10k/small", "W5/1M/small"]
 DRIFT = ["W5/10k", "W5/10k/4s", "W5/10k/small"]
-MANY = ["W5/320/4s", "W5/320/16s", "W5/320/64s"]
-MANY_SPECS = ["pool/device", "pool(cache=16MiB)/device",
-              "pool(cache=4MiB, slack=128MiB)/device"]
+LITTLE = ["pool/device", "pool(cache=16MiB)/device",
+          "pool(cache=4MiB, slack=128MiB)/device"]
+HUGE = ["pool/device", "pool(slack=512MiB)/device"]
+MANY = {"W5/320/4s": LITTLE, "W5/320/16s": LITTLE, "W5/320/64s": LITTLE,
+        "W5/64/huge": ["pool/device"], "W5/64/huge/2s": HUGE, "W5/64/huge/4s": HUGE}
 QUICK = ["W5/10k/small"]
 
 FIT_TARGETS = {"W5/10k": 1.08, "W5/10k/4s": 1.07, "W5/10k/small": 1.07}
@@ -65,7 +67,7 @@ def of_many(bench, say):
     found = {}
     for case in MANY:
         found[case] = {}
-        for spec in MANY_SPECS:
+        for spec in MANY[case]:
             say(f"memory: {case}, {spec}")
             held = bench.json([program(bench, "bench_memory"), "grown", case, spec])
             timed = bench.json([*bench.command("weir", [case, "--spec", spec]),
