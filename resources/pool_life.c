@@ -88,20 +88,19 @@ static size_t pool_trim_sync(void *context, size_t keep_bytes)
 
 /* ---- beginning and end ---- */
 
-#define LINE 64u
 #define LINES_AT offsetof(weir__pool, heap.spares)
 
-_Static_assert((offsetof(weir__pool, heap.spare_count) - LINES_AT) % LINE == 0 &&
+_Static_assert((offsetof(weir__pool, heap.spare_count) - LINES_AT) % WEIR__LINE == 0 &&
                    offsetof(weir__pool, lock) + sizeof(weir__mutex) -
-                           offsetof(weir__pool, heap.spare_count) == LINE,
+                           offsetof(weir__pool, heap.spare_count) == WEIR__LINE,
                "a pool's lock is in one line with what nearly all write who take it");
 
 /* Where a pool goes in host memory that is longer by a line: so that what is written
  * with every request lies in as few lines as can be. */
 static weir__pool *in_lines(void *memory)
 {
-    size_t past = ((uintptr_t)memory + LINES_AT) % LINE;
-    return (weir__pool *)(void *)((char *)memory + (LINE - past) % LINE);
+    size_t past = ((uintptr_t)memory + LINES_AT) % WEIR__LINE;
+    return (weir__pool *)(void *)((char *)memory + (WEIR__LINE - past) % WEIR__LINE);
 }
 
 static void pool_free(weir__pool *self)
@@ -228,7 +227,7 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
     if (status != WEIR_OK)
         return status;
 
-    void *memory = weir__host_alloc(sizeof(weir__pool) + LINE);
+    void *memory = weir__host_alloc(sizeof(weir__pool) + WEIR__LINE);
     if (memory == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a pool");
     weir__pool *self = in_lines(memory);

@@ -16,8 +16,7 @@
 
 /* ---- rows ---- */
 
-#define LINE 64u
-_Static_assert(sizeof(weir__heap_row) % LINE == 0, "a row is whole lines");
+_Static_assert(sizeof(weir__heap_row) % WEIR__LINE == 0, "a row is whole lines");
 
 /* In front of some that were made at once, and begin with a line. */
 struct weir__heap_rows {
@@ -26,13 +25,13 @@ struct weir__heap_rows {
 
 static size_t made_bytes(void)
 {
-    return sizeof(weir__heap_rows) + LINE + WEIR__ROWS_MADE * sizeof(weir__heap_row);
+    return sizeof(weir__heap_rows) + WEIR__LINE +
+           WEIR__ROWS_MADE * sizeof(weir__heap_row);
 }
 
 static weir__heap_row *rows_in(weir__heap_rows *made)
 {
-    return (weir__heap_row *)(((uintptr_t)(made + 1) + LINE - 1) &
-                              ~(uintptr_t)(LINE - 1));
+    return (weir__heap_row *)weir__line_from(made + 1);
 }
 
 bool weir__heap_rows_stock(weir__heap *heap, size_t wanted)

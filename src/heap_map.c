@@ -130,9 +130,9 @@ static inline uintptr_t word_of(const weir__heap *heap, uintptr_t address)
     return word;
 }
 
-/* Sees to it that the words of segments `first` to `last` are memory. The
- * host is asked for all of them, whatever was there: so that what it is asked does not
- * depend on addresses. */
+/* Sees to it that the words of segments `first` to `last` are memory. The host is asked
+ * for all of them, whatever was there: so that what it is asked does not depend on
+ * addresses. */
 static bool words_make(weir__heap *heap, uint64_t first, uint64_t last)
 {
     return weir__host_commit(&heap->view.segments[first], 0,
@@ -162,9 +162,8 @@ static size_t segment_bytes(uint32_t bits)
 
 static weir__heap_segment *segment_in(const weir__heap_segments *made, size_t which)
 {
-    uintptr_t first = ((uintptr_t)(made + 1) + WEIR__SEGMENT_LINE - 1) &
-                      ~(uintptr_t)(WEIR__SEGMENT_LINE - 1);
-    return (weir__heap_segment *)(first + which * segment_bytes(made->bits));
+    return (weir__heap_segment *)(weir__line_from(made + 1) +
+                                  which * segment_bytes(made->bits));
 }
 
 static void segment_spare(weir__heap *heap, weir__heap_segment *segment)

@@ -26,14 +26,14 @@
 /* As many are made at once, or such a part of those that there are. */
 #define MADE_SHARE    16u
 
-#define LINE          64u
 #define GROUP         (1u << WEIR__HOME_BITS)
 #define FREE_GROUP    8u /* four lines */
 
 _Static_assert(sizeof(weir__heap_block) == 16 && sizeof(weir__heap_tie) == 8,
                "a block costs 24 bytes");
 _Static_assert(sizeof(weir__heap_free) == 32, "and 32 more while it is free");
-_Static_assert(GROUP * sizeof(weir__heap_tie) % LINE == 0, "groups are whole lines");
+_Static_assert(GROUP * sizeof(weir__heap_tie) % WEIR__LINE == 0,
+               "groups are whole lines");
 _Static_assert(RECORDS_LEAST % GROUP == 0 && FREES_LEAST % FREE_GROUP == 0 &&
                    ROOM_LEAST % GROUP == 0,
                "and whole groups are made");

@@ -117,7 +117,7 @@ typedef struct weir__heap_taken {
 #define WEIR__PRINT_BITS   7u
 #define WEIR__HASH_SHIFT   0u
 #endif
-#define WEIR__SEGMENT_LINE 64u
+#define WEIR__SEGMENT_LINE WEIR__LINE
 
 typedef struct weir__heap_segment {
     /* The heap's, under its lock: */

@@ -28,6 +28,17 @@ struct weir__thread_streams;
 /* Not to be looked up through the library's table of foreign symbols. */
 #define WEIR_HIDDEN __attribute__((visibility("hidden")))
 
+/* ---- lines ---- */
+
+/* What processors take from each other, as a whole, in bytes. */
+#define WEIR__LINE 64u
+
+/* Where the first line begins from `memory` on. */
+static inline uintptr_t weir__line_from(const void *memory)
+{
+    return ((uintptr_t)memory + WEIR__LINE - 1) & ~(uintptr_t)(WEIR__LINE - 1);
+}
+
 /* ---- failures ---- */
 
 /* Records what went wrong for weir_last_error(). */

@@ -169,7 +169,7 @@ static bool take_if_free(weir__mutex *mutex)
 }
 
 /* Most locks are held for less time than it takes to fall asleep and be woken, so who
- * finds one taken looks again for a few microseconds before it sleeps. */
+ * finds one taken looks again for some thirty microseconds before it sleeps. */
 static void lock_taken(weir__mutex *mutex)
 {
     uint32_t pauses = 1;

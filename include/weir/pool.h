@@ -80,7 +80,7 @@
  *
  * A pool has at most 2^25 blocks, some 33 million, what is free included; or fewer if
  * the process may have few addresses (RLIMIT_AS) when it is made, for which it reserves
- * 2.1 GiB of them. Who asks for more is answered OUT_OF_HOST_MEMORY, and nothing has
+ * 2.0 GiB of them. Who asks for more is answered OUT_OF_HOST_MEMORY, and nothing has
  * changed. */
 #ifndef WEIR_POOL_H
 #define WEIR_POOL_H
