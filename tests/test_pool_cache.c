@@ -441,13 +441,12 @@ static void full_is_too_short(scene *s) { s->bin->full = LAST - 2; }
 static void spilt_bytes_are_off(scene *s) { s->cache.spill.bytes++; }
 static void count_is_too_long(scene *s) { s->bin->count = WEIR__MAGAZINE + 1; }
 static void top_is_missing(scene *s)    { s->bin->top = NULL; }
+static void count_is_none(scene *s)     { s->bin->count = 0; }
 static void top_is_left(scene *s)       { s->cache.bins[3].top_id = 1; }
 static void top_is_below(scene *s)      { s->bin->top_id = 2; }
 static void address_is_off(scene *s)    { s->bin->ptr = (void *)records_base(2); }
 static void bytes_are_off(scene *s)     { s->cache.bytes -= WEIR__HEAP_GRAIN; }
-
 static void bin_is_nobodys(scene *s)    { s->bin->grains = 0; }
-
 static void full_is_nobodys(scene *s)
 {
     (void)weir__bin_pop(s->bin, &s->heap.view);
@@ -489,6 +488,7 @@ static void verify_stops_at_each_damage(void **state)
         { spilt_bytes_are_off, "spilt bytes are counted" },
         { count_is_too_long, "a magazine is no longer than that" },
         { top_is_missing, "a bin knows its top by id and address" },
+        { count_is_none, "a bin knows its top by id and address" },
         { top_is_left, "a bin knows its top by id and address" },
         { top_is_below, "a bin knows its top by id and address" },
         { address_is_off, "a bin knows its top by id and address" },
