@@ -151,6 +151,12 @@ WEIR_COLD weir__heap_taken weir__cache_take_done_locked(weir__pool *pool,
                                                         size_t size, size_t bytes,
                                                         size_t alignment)
     WEIR_REQUIRES(pool->lock);
+/* The same of what the stream may take, where it spoils least. */
+WEIR_COLD weir__heap_taken weir__cache_take_placed_locked(weir__pool *pool,
+                                                          const weir__cache *cache,
+                                                          size_t size, size_t bytes,
+                                                          size_t alignment)
+    WEIR_REQUIRES(pool->lock);
 
 /* The same of the stream's own, or of that. Needs the heap's promise. */
 static inline weir__heap_taken weir__cache_take_fit_locked(weir__pool *pool,
@@ -168,7 +174,7 @@ static inline weir__heap_taken weir__cache_take_fit_locked(weir__pool *pool,
     if (WEIR_UNLIKELY(weir__pool_is_wary(pool)) &&
         weir__pool_spares_locked(pool,
                                  weir__heap_best(heap, owner, size, WEIR__HEAP_GRAIN)))
-        return (weir__heap_taken){ NULL, 0, 0 };
+        return weir__cache_take_placed_locked(pool, cache, size, bytes, alignment);
     weir__heap_taken taken = weir__pool_take_fit_locked(
         pool, owner, owner, cache->home, size, bytes, alignment);
     return WEIR_LIKELY(taken.block != NULL)

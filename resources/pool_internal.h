@@ -332,9 +332,15 @@ static inline bool weir__pool_is_wary(const weir__pool *pool)
 bool weir__pool_spares_locked(const weir__pool *pool, uint32_t block)
     WEIR_REQUIRES(pool->lock);
 
-/* A block where it spoils least, of all free memory: of what the stream may take, else
- * of what it can be made to wait for; 0: the pool is not wary, or there is none, or
- * a wait failed. Lets go of the lock meanwhile. With the lock miss. */
+/* A block where it spoils least, of what the stream may take; 0: there is none but in
+ * what is large against the pool, or there are so many blocks that they are not looked
+ * at now. */
+uint32_t weir__pool_place_known_locked(weir__request *request)
+    WEIR_REQUIRES(request->pool->lock);
+
+/* The same of all free memory: else of what is large, or what the stream can be made to
+ * wait for; 0: the pool is not wary, or there is none, or a wait failed. Lets go of the
+ * lock meanwhile. With the lock miss. */
 uint32_t weir__pool_place_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock);
 

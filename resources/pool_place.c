@@ -12,6 +12,10 @@
  * smaller has room; for that the stream waits for others. What is left of what is cut
  * stays its stream's.
  *
+ * Nearly always there is room in what the stream may take, in a run that is small: that
+ * is found at once, from a number for each owner (weir__heap_known_place), under the
+ * lock that a best fit would take. Only else each run is looked at, with miss's lock.
+ *
  * Nothing of this in a pool of one stream, or where little is free, or before the pool
  * has grown beyond its initial size. */
 #include "internal.h"
@@ -19,8 +23,10 @@
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define PLACE_CUT_LEAST ((size_t)64 << 10)
+#define PLACE_ASKED     2u
 #else
 #define PLACE_CUT_LEAST ((size_t)32 << 20)
+#define PLACE_ASKED     16u /* so many owners are asked about at once */
 #endif
 /* So large a part of what is held may lie in a run that is cut without a look at the
  * others; or with one; and a block that is so small a part is cut in any run. */
@@ -29,6 +35,8 @@
 #define PLACE_SMALL_SHARE 4096u
 /* A large run is cut if it is no more than so many times the smallest with room. */
 #define PLACE_NEAR 2u
+/* One with no more than such a part of the request to spare need not be smaller. */
+#define PLACE_MORE 2u
 /* Runs that have no block of such a part of what is asked for are crumbs: nobody looks
  * at them. */
 #define PLACE_PARTS 16u
@@ -65,77 +73,48 @@ bool weir__pool_spares_locked(const weir__pool *self, uint32_t block)
            weir__heap_free_around(heap, block, self->cut_bytes) > self->cut_bytes;
 }
 
-/* ---- a look at all runs ---- */
+/* ---- what the stream may take ---- */
 
-/* A part of a run with room for the request, no longer than it needs. */
-typedef struct place {
-    weir__heap_run part;  /* first is 0: there is none */
-    size_t bytes;         /* of the run */
-} place;
-
-typedef struct survey {
-    weir__request *request;
-    size_t large;         /* a run of more is not small against the pool */
-    place any;            /* at the beginning of the smallest run */
-    place known;          /* in the smallest in which the stream may take one */
-    place known_begin;    /* the same, where it begins */
-} survey;
-
-/* The smaller run is better; of equal ones the first: where memory lies is upstream's
- * whim. */
-static bool could_be_better(const place *best, size_t bytes)
+static void note_look_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
 {
-    return best->part.first == 0 || bytes < best->bytes;
+    self->place_at = self->releases + self->heap.free_blocks / PLACE_RECORDS;
 }
 
-static void offer(place *best, weir__heap_run part, size_t bytes)
+/* Notes of each owner what a clock's stream may take of it. */
+static void note_known_locked(weir__pool *self, uint64_t clock)
+    WEIR_REQUIRES(self->lock)
 {
-    if (could_be_better(best, bytes))
-        *best = (place){ part, bytes };
-}
-
-/* Runs of so many bytes and more are of no interest any more. */
-static size_t too_large(const survey *self)
-{
-    if (self->known.part.first != 0 && self->known.bytes <= self->large)
-        return self->known.bytes;
-    return self->known_begin.part.first != 0 && self->known.part.first != 0
-               ? most(self->any.bytes, most(self->known.bytes, self->known_begin.bytes))
-               : SIZE_MAX;
-}
-
-static size_t look_at_run(void *context, weir__heap_run run, size_t bytes)
-{
-    survey *self = context;
-    weir__request *request = self->request;
-    const weir__heap *heap = &request->pool->heap;
-    bool wants_any = could_be_better(&self->any, bytes);
-    bool wants_known = could_be_better(&self->known, bytes);
-    bool wants_begin = could_be_better(&self->known_begin, bytes);
-    uint32_t any = 0, known = 0; /* where the part begins */
-    for (uint32_t id = run.first; wants_any || wants_known || wants_begin;
-         id = weir__heap_after(heap, id)) {
-        bool may = weir__pool_may_take(request, id);
-        known = !may ? 0 : known != 0 ? known : id;
-        any = !may && !weir__pool_can_wait(request, id) ? 0 : any != 0 ? any : id;
-        wants_begin = wants_begin && known == run.first;
-        if (wants_any && any != 0 &&
-            weir__heap_fits(heap, any, id, request->bytes, request->alignment)) {
-            offer(&self->any, (weir__heap_run){ any, id }, bytes);
-            wants_any = false;
+    weir__heap_owner *asked[PLACE_ASKED], *owner;
+    weir__mark marks[PLACE_ASKED];
+    uint32_t slot = 0, count;
+    do {
+        count = 0;
+        while (count < PLACE_ASKED &&
+               (owner = weir__heap_next_owner(&self->heap, &slot)) != NULL) {
+            slot++;
+            asked[count] = owner;
+            marks[count++].clock = owner->clock;
         }
-        if ((wants_known || wants_begin) && known != 0 &&
-            weir__heap_fits(heap, known, id, request->bytes, request->alignment)) {
-            if (wants_begin)
-                offer(&self->known_begin, (weir__heap_run){ known, id }, bytes);
-            if (wants_known)
-                offer(&self->known, (weir__heap_run){ known, id }, bytes);
-            wants_begin = wants_known = false;
-        }
-        if (id == run.last)
-            break;
-    }
-    return too_large(self);
+        weir__order_may_take_to(self->order, clock, marks, count);
+        for (uint32_t i = 0; i < count; i++)
+            asked[i]->known = marks[i].number;
+    } while (count == PLACE_ASKED);
+}
+
+/* Where the stream may take a request, in the smallest run that is not large against
+ * the pool; first is 0: nowhere. */
+static weir__heap_run known_place_locked(const weir__request *request)
+    WEIR_REQUIRES(request->pool->lock)
+{
+    weir__pool *self = request->pool;
+    const weir__heap_places where = {
+        .part = request->bytes / PLACE_PARTS,
+        .most = most(self->cut_bytes, self->heap.bytes / PLACE_LARGE_SHARE),
+        .enough = request->bytes + request->bytes / PLACE_MORE,
+    };
+    note_known_locked(self, request->clock);
+    return weir__heap_known_place(&self->heap, request->owner, request->bytes,
+                                  request->alignment, where);
 }
 
 /* The part begins where the request does: with an alignment blocks in front of that may
@@ -151,29 +130,104 @@ static weir__heap_run trimmed(const weir__request *request, weir__heap_run run)
     return run;
 }
 
-uint32_t weir__pool_place_locked(weir__request *request)
+uint32_t weir__pool_place_known_locked(weir__request *request)
 {
     weir__pool *self = request->pool;
-    const weir__heap *heap = &self->heap;
-    if (request->is_placed || !weir__pool_is_wary(self) ||
-        request->owner->kind == WEIR__POOL_CAPTURE || self->releases < self->place_at)
+    if (request->owner->kind == WEIR__POOL_CAPTURE || self->releases < self->place_at)
         return 0;
-    self->place_at = self->releases + heap->free_blocks / PLACE_RECORDS;
-    survey all = { .request = request,
-                   .large = most(self->cut_bytes, heap->bytes / PLACE_LARGE_SHARE) };
-    weir__heap_each_run(heap, request->bytes, request->bytes / PLACE_PARTS,
-                        look_at_run, &all);
+    weir__heap_run run = known_place_locked(request);
+    if (run.first == 0)
+        return 0;
+    note_look_locked(self);
+    request->is_placed = true;
+    return weir__pool_take_run_locked(request, trimmed(request, run));
+}
+
+/* ---- a look at all runs ---- */
+
+/* A part of a run with room for the request, no longer than it needs. */
+typedef struct place {
+    weir__heap_run part;  /* first is 0: there is none */
+    size_t bytes;         /* of the run */
+} place;
+
+typedef struct survey {
+    weir__request *request;
+    place any;            /* at the beginning of the smallest run */
+    place known;          /* of the smallest where the stream may take that */
+} survey;
+
+/* The smaller run is better; of equal ones the first: where memory lies is upstream's
+ * whim. */
+static bool could_be_better(const place *best, size_t bytes)
+{
+    return best->part.first == 0 || bytes < best->bytes;
+}
+
+static void offer(place *best, weir__heap_run part, size_t bytes)
+{
+    if (could_be_better(best, bytes))
+        *best = (place){ part, bytes };
+}
+
+static size_t look_at_run(void *context, weir__heap_run run, size_t bytes)
+{
+    survey *self = context;
+    weir__request *request = self->request;
+    const weir__heap *heap = &request->pool->heap;
+    bool wants_any = could_be_better(&self->any, bytes);
+    bool wants_known = could_be_better(&self->known, bytes);
+    uint32_t any = 0; /* where the part begins */
+    for (uint32_t id = run.first; wants_any || wants_known;
+         id = weir__heap_after(heap, id)) {
+        bool may = weir__pool_may_take(request, id);
+        any = !may && !weir__pool_can_wait(request, id) ? 0 : any != 0 ? any : id;
+        wants_known = wants_known && may;
+        if (wants_any && any != 0 &&
+            weir__heap_fits(heap, any, id, request->bytes, request->alignment)) {
+            offer(&self->any, (weir__heap_run){ any, id }, bytes);
+            wants_any = false;
+        }
+        if (wants_known && weir__heap_fits(heap, run.first, id, request->bytes,
+                                           request->alignment)) {
+            offer(&self->known, (weir__heap_run){ run.first, id }, bytes);
+            wants_known = false;
+        }
+        if (id == run.last)
+            break;
+    }
+    /* Larger ones are of no interest where there is one of each kind. */
+    return self->known.part.first != 0 ? most(self->any.bytes, self->known.bytes)
+                                       : SIZE_MAX;
+}
+
+/* The survey's part, where one has to wait for others or not. */
+static uint32_t place_in_large_locked(weir__request *request)
+    WEIR_REQUIRES(request->pool->lock)
+{
+    survey all = { .request = request };
+    weir__heap_each_run(&request->pool->heap, request->bytes,
+                        request->bytes / PLACE_PARTS, look_at_run, &all);
     if (all.any.part.first == 0)
         return 0;
     request->is_placed = true; /* nothing is spared any more */
-    if (all.known.part.first != 0 && all.known.bytes <= all.large)
-        return weir__pool_take_run_locked(request, trimmed(request, all.known.part));
-    if (all.known_begin.part.first != 0 &&
-        all.known_begin.bytes / PLACE_NEAR <= all.any.bytes)
-        return weir__pool_take_run_locked(request,
-                                          trimmed(request, all.known_begin.part));
-    return weir__pool_take_waiting_locked(request, trimmed(request, all.any.part),
-                                          true);
+    return all.known.part.first != 0 && all.known.bytes / PLACE_NEAR <= all.any.bytes
+               ? weir__pool_take_run_locked(request, trimmed(request, all.known.part))
+               : weir__pool_take_waiting_locked(
+                     request, trimmed(request, all.any.part), true);
+}
+
+uint32_t weir__pool_place_locked(weir__request *request)
+{
+    weir__pool *self = request->pool;
+    if (request->is_placed || !weir__pool_is_wary(self))
+        return 0;
+    uint32_t block = weir__pool_place_known_locked(request);
+    if (block != 0 || request->owner->kind == WEIR__POOL_CAPTURE ||
+        self->releases < self->place_at)
+        return block;
+    note_look_locked(self);
+    return place_in_large_locked(request);
 }
 
 /* ---- the end of what grows in place ---- */

@@ -98,24 +98,41 @@ void weir__cache_close(weir__pool *self, weir__cache *cache)
     (void)weir__order_mark_closed(self->order, cache->clock);
 }
 
+static weir__request request_of(weir__pool *self, const weir__cache *cache, size_t size,
+                                size_t bytes, size_t alignment)
+{
+    return (weir__request){ .pool = self,
+                            .stream = cache->stream,
+                            .clock = cache->clock,
+                            .owner = weir__heap_owner_at(&self->heap, cache->owner),
+                            .home = cache->home,
+                            .asked_bytes = bytes,
+                            .asked_alignment = alignment,
+                            .bytes = size,
+                            .alignment = WEIR__HEAP_GRAIN };
+}
+
+static weir__heap_taken taken_of(const weir__pool *self, uint32_t id)
+{
+    weir__heap_block *block = weir__heap_block_of(&self->heap, id);
+    return id != 0 ? (weir__heap_taken){ block, id, weir__heap_tag(block) }
+                   : (weir__heap_taken){ NULL, 0, 0 };
+}
+
 weir__heap_taken weir__cache_take_done_locked(weir__pool *self,
                                               const weir__cache *cache, size_t size,
                                               size_t bytes, size_t alignment)
 {
-    weir__request request = { .pool = self,
-                              .stream = cache->stream,
-                              .clock = cache->clock,
-                              .owner = weir__heap_owner_at(&self->heap, cache->owner),
-                              .home = cache->home,
-                              .asked_bytes = bytes,
-                              .asked_alignment = alignment,
-                              .bytes = size,
-                              .alignment = WEIR__HEAP_GRAIN };
-    uint32_t id = weir__pool_take_done_locked(&request);
-    if (id == 0)
-        return (weir__heap_taken){ NULL, 0, 0 };
-    weir__heap_block *block = weir__heap_block_of(&self->heap, id);
-    return (weir__heap_taken){ block, id, weir__heap_tag(block) };
+    weir__request request = request_of(self, cache, size, bytes, alignment);
+    return taken_of(self, weir__pool_take_done_locked(&request));
+}
+
+weir__heap_taken weir__cache_take_placed_locked(weir__pool *self,
+                                                const weir__cache *cache, size_t size,
+                                                size_t bytes, size_t alignment)
+{
+    weir__request request = request_of(self, cache, size, bytes, alignment);
+    return taken_of(self, weir__pool_place_known_locked(&request));
 }
 
 void *weir__pool_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,

@@ -70,6 +70,7 @@ typedef struct weir__heap_owner {
     uint32_t pins;        /* the caller's: while this is not 0 it stays */
     uint32_t kind;        /* the caller's; 0 when it is made */
     uint32_t next_spare;
+    uint64_t known;       /* the caller's, for weir__heap_known_place */
     bool is_reserved;     /* the caller's; false when it is made */
     bool is_spare;
     bool is_named;        /* for a sweep */
@@ -337,6 +338,20 @@ void weir__heap_each_run(const weir__heap *heap, size_t bytes, size_t part,
                          weir__heap_run_visitor visit, void *context);
 /* How many bytes of such a run are around a FREE block; stops counting above `most`. */
 size_t weir__heap_free_around(const weir__heap *heap, uint32_t block, size_t most);
+
+/* A part of the smallest such run that has one: neighbours that are known and have room
+ * together, no more than it takes; first is 0 if there is none. Known is what is marked
+ * with at most the number `known` of its owner. One of all that is known there, side by
+ * side, has room for so many bytes and is `owner`'s, or has at least `part` bytes and
+ * is another's: nobody looks at smaller ones. */
+typedef struct weir__heap_places {
+    size_t part;
+    size_t most;     /* bytes of a run that is of interest */
+    size_t enough;   /* others are not sought where one of the owner's has no more */
+} weir__heap_places;
+weir__heap_run weir__heap_known_place(const weir__heap *heap,
+                                      const weir__heap_owner *owner, size_t bytes,
+                                      size_t alignment, weir__heap_places where);
 
 /* The block that begins at `ptr` if it is OUT or CACHED; else 0, or a block in another
  * state that begins there. */

@@ -166,19 +166,136 @@ void weir__heap_each_run(const weir__heap *heap, size_t bytes, size_t part,
         visit_runs_of(heap, &self, owner);
 }
 
+/* How many bytes are free around neighbours that are; stops counting above `most`. */
+static inline size_t free_around(const weir__heap *heap, weir__heap_run run,
+                                 size_t most)
+{
+    uintptr_t base = base_of(heap, run.first), end = end_of(heap, run.last);
+    for (uint32_t id = run.first;
+         end - base <= most && is_free(heap, id = before(heap, id));)
+        base = base_of(heap, id);
+    for (uint32_t id = run.last;
+         end - base <= most && is_free(heap, id = behind(heap, id));)
+        end = end_of(heap, id);
+    return end - base;
+}
+
 size_t weir__heap_free_around(const weir__heap *heap, uint32_t block, size_t most)
 {
-    uint32_t first = block, last = block, next;
-    size_t bytes = end_of(heap, block) - base_of(heap, block);
-    while (bytes <= most && is_free(heap, next = before(heap, first))) {
-        first = next;
-        bytes = end_of(heap, last) - base_of(heap, first);
+    return free_around(heap, (weir__heap_run){ block, block }, most);
+}
+
+/* A search for the smallest run where neighbours that are known have room. */
+typedef struct place_search {
+    const weir__heap_owner *owner;
+    size_t bytes, alignment;
+    uint32_t grains;         /* of these bytes */
+    uint32_t least;          /* grains of a block that counts */
+    size_t most;             /* bytes that a run of interest may have */
+    weir__heap_run best;
+} place_search;
+
+static inline bool is_known(const weir__heap *heap, uint32_t id)
+{
+    const weir__heap_block *block = weir__heap_block_of(heap, id);
+    const uint32_t tag = weir__heap_tag(block);
+    if ((tag & WEIR__TAG_STATE_MASK) != WEIR__HEAP_FREE)
+        return false;
+    const uint64_t known = heap->owners[tag >> WEIR__HOLDER_SHIFT]->known;
+    return known == UINT64_MAX || weir__heap_free_of(heap, block)->number <= known;
+}
+
+/* Whether a block that is known is looked at for its own sake. */
+static inline bool counts(const place_search *self, const weir__heap_block *block)
+{
+    const bool is_own =
+        weir__heap_tag(block) == weir__heap_free_tag(self->owner->slot);
+    return weir__heap_grains(block) >= (is_own ? self->grains : self->least);
+}
+
+/* All that is known around a block that is. False: one in front counts, too, or there
+ * is no room. */
+static inline bool known_around(const weir__heap *heap, const place_search *self,
+                                uint32_t id, weir__heap_run *out)
+{
+    uint64_t grains = weir__heap_grains(weir__heap_block_of(heap, id));
+    *out = (weir__heap_run){ id, id };
+    for (uint32_t next; is_known(heap, next = before(heap, out->first));) {
+        const weir__heap_block *block = weir__heap_block_of(heap, next);
+        if (counts(self, block))
+            return false;
+        grains += weir__heap_grains(block);
+        out->first = next;
     }
-    while (bytes <= most && is_free(heap, next = behind(heap, last))) {
-        last = next;
-        bytes = end_of(heap, last) - base_of(heap, first);
+    for (uint32_t next; is_known(heap, next = behind(heap, out->last));) {
+        grains += weir__heap_grains(weir__heap_block_of(heap, next));
+        out->last = next;
     }
-    return bytes;
+    return grains >= self->grains;
+}
+
+static inline bool has_room(const weir__heap *heap, const place_search *self,
+                            weir__heap_run run)
+{
+    return weir__heap_fits(heap, run.first, run.last, self->bytes, self->alignment);
+}
+
+static inline void offer_known(const weir__heap *heap, place_search *self, uint32_t id)
+{
+    weir__heap_run part;
+    if (!known_around(heap, self, id, &part) || !has_room(heap, self, part))
+        return;
+    const size_t bytes = free_around(heap, part, self->most);
+    if (bytes > self->most)
+        return;
+    for (part.last = part.first; !has_room(heap, self, part);)
+        part.last = behind(heap, part.last);
+    self->best = part;
+    self->most = bytes - 1;
+}
+
+/* Of an owner's blocks of so many grains, from the smallest bin on. */
+static void offer_known_of(const weir__heap *heap, place_search *self,
+                           const weir__heap_owner *owner, uint32_t least)
+{
+    weir__heap_bin bin = weir__heap_bin_of(least);
+    const weir__heap_row *row = weir__heap_bin_from(owner, &bin, ~UINT64_C(0));
+    while (row != NULL) {
+        const weir__heap_free *record;
+        bool is_over = false;
+        for (uint32_t id = row->firsts[bin.bit]; id != 0; id = record->beside[1]) {
+            record = weir__heap_free_at(heap, id);
+            if (weir__grains_size(record->more) > self->most)
+                is_over = true;
+            else if (record->more >= least && record->number <= owner->known)
+                offer_known(heap, self, record->block);
+        }
+        row = is_over ? NULL : weir__heap_bin_from(owner, &bin, ~UINT64_C(1));
+    }
+}
+
+weir__heap_run weir__heap_known_place(const weir__heap *heap,
+                                      const weir__heap_owner *owner, size_t bytes,
+                                      size_t alignment, weir__heap_places where)
+{
+    place_search self = { .owner = owner, .bytes = bytes, .alignment = alignment,
+                          .most = where.most };
+    if (bytes > WEIR__CHUNK_MOST)
+        return self.best;
+    self.grains = (uint32_t)(bytes >> WEIR__HEAP_GRAIN_BITS);
+    self.least = (uint32_t)(where.part >> WEIR__HEAP_GRAIN_BITS);
+    if (self.least == 0)
+        self.least = 1;
+    offer_known_of(heap, &self, owner, self.grains);
+    if (self.best.first != 0 && self.most < where.enough)
+        return self.best;
+    const weir__heap_owner *other;
+    for (uint32_t slot = 0; (other = weir__heap_next_owner(heap, &slot)) != NULL;
+         slot++) {
+        if (other != owner && other->known != 0)
+            offer_known_of(heap, &self, other, self.least);
+    }
+    return self.best;
 }
 
 uint32_t weir__heap_merge(weir__heap *heap, const weir__heap_merger *merger)

@@ -1,6 +1,6 @@
-/* order_internal.h - what stream_order.c (the protocol), order_lives.c (how streams and
- * captures begin and end), order_listen.c (who hears of that) and order_waits.c (waits
- * for all of a stream or device) share. */
+/* order_internal.h - what stream_order.c (the protocol), order_known.c (what is known
+ * without it), order_lives.c (how streams and captures begin and end), order_listen.c
+ * (who hears of that) and order_waits.c (waits for all of a stream or device) share. */
 #ifndef WEIR_ORDER_INTERNAL_H
 #define WEIR_ORDER_INTERNAL_H
 
@@ -25,6 +25,18 @@ static inline bool clock_is_captured(const weir__clock *clock)
 {
     return clock != NULL && clock->kind == WEIR__CLOCK_CAPTURE && !clock->released;
 }
+
+/* ---- order_known.c, under the lock ---- */
+
+/* The clock of `mark`, null if it was dropped; follows a released capture to the stream
+ * that it was released on. */
+weir__clock *weir__mark_resolve(weir__order *order, weir__mark *mark);
+/* See weir__order_may_take. `t` may be null: nobody. */
+bool weir__may_take(weir__order *order, weir__clock *t, weir__mark mark);
+/* Whether an event that covers `number` exists or can still be recorded. */
+bool weir__clock_can_cover(weir__clock *clock, uint64_t number);
+
+/* ---- the others ---- */
 
 /* The clock of a stream that needs no question to the device, or null. Under the
  * lock. */

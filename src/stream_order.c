@@ -22,95 +22,6 @@
 #include "internal.h"
 #include "order_internal.h"
 
-/* ---- what is known: no device call, under the lock ---- */
-
-/* The clock of `mark`, null if it was dropped; follows a released capture to the stream
- * that it was released on. */
-static weir__clock *mark_resolve(weir__order *order, weir__mark *mark)
-{
-    weir__clock *clock = weir__clock_find(order, mark->clock);
-    if (clock != NULL && clock->released) {
-        *mark = clock->released_at;
-        clock = weir__clock_find(order, mark->clock);
-    }
-    return clock;
-}
-
-/* Whether the next operation of `t` is behind the work of `s` by CUDA's rule for the
- * legacy stream. It speaks of streams that there are: not of one that can have ended
- * without a word. */
-static bool rule_applies(const weir__clock *t, const weir__clock *s)
-{
-    if (s->kind == WEIR__CLOCK_LEGACY)
-        return t->blocking;
-    return t->kind == WEIR__CLOCK_LEGACY && s->blocking && !s->retired &&
-           !clock_is_transient(s);
-}
-
-/* See may_take in the header. `t` may be null: nobody. */
-static bool may_take(weir__order *order, weir__clock *t, weir__mark mark)
-{
-    if (mark.clock == 0) {
-        weir__note_learn(order->device, 0);
-        return true;
-    }
-    if (t != NULL && mark.clock == t->id)
-        return true;
-    weir__clock *s = mark_resolve(order, &mark);
-    if (s == NULL) {
-        weir__note_learn(order->device, 0);
-        return true;
-    }
-    if (clock_is_captured(s))
-        return false;
-    if (t != NULL && t->id == s->id)
-        return true;
-    if (mark.number <= s->done) {
-        weir__note_learn(order->device, s->id);
-        return true;
-    }
-    if (t == NULL || clock_is_captured(t))
-        return false;
-    return weir__behind_of(t->behind, s->id) >= mark.number;
-}
-
-bool weir__order_may_take(weir__order *order, uint64_t t, weir__mark mark)
-{
-    weir__mutex_lock(&order->lock);
-    bool may = may_take(order, weir__clock_find(order, t), mark);
-    weir__mutex_unlock(&order->lock);
-    return may;
-}
-
-bool weir__order_is_captured(weir__order *order, weir__mark mark)
-{
-    weir__mutex_lock(&order->lock);
-    bool captured = clock_is_captured(weir__clock_find(order, mark.clock));
-    weir__mutex_unlock(&order->lock);
-    return captured;
-}
-
-/* Whether an event that covers `number` exists or can still be recorded. */
-static bool can_cover(weir__clock *s, uint64_t number)
-{
-    if (weir__cover_for(s, number) != NULL || s->retiring)
-        return true;
-    return !s->retired && !clock_is_transient(s) && s->kind != WEIR__CLOCK_ALL;
-}
-
-bool weir__order_can_wait(weir__order *order, uint64_t t, weir__mark mark)
-{
-    weir__mutex_lock(&order->lock);
-    weir__clock *taker = weir__clock_find(order, t);
-    bool can = may_take(order, taker, mark);
-    if (!can && taker != NULL && !clock_is_captured(taker)) {
-        weir__clock *s = mark_resolve(order, &mark);
-        can = s != NULL && !clock_is_captured(s) && can_cover(s, mark.number);
-    }
-    weir__mutex_unlock(&order->lock);
-    return can;
-}
-
 /* `clock` may be null. */
 static weir__mark mark_here_locked(const weir__order *order, weir__clock *clock)
 {
@@ -216,7 +127,7 @@ weir__mark weir__order_mark_closed(weir__order *order, uint64_t id)
 void weir__order_cover(weir__order *order, weir__mark mark)
 {
     weir__mutex_lock(&order->lock);
-    weir__clock *clock = mark_resolve(order, &mark);
+    weir__clock *clock = weir__mark_resolve(order, &mark);
     if (clock != NULL && clock->kind != WEIR__CLOCK_CAPTURE &&
         clock->kind != WEIR__CLOCK_ALL && clock->capture == 0 && !clock->retired &&
         !clock_is_transient(clock) && mark.number > clock->done &&
@@ -384,8 +295,8 @@ bool weir__order_is_done(weir__order *order, uint64_t t, weir__mark mark)
 {
     weir__mutex_lock(&order->lock);
     weir__clock *taker = weir__clock_find(order, t);
-    bool done = may_take(order, taker, mark);
-    weir__clock *s = mark_resolve(order, &mark);
+    bool done = weir__may_take(order, taker, mark);
+    weir__clock *s = weir__mark_resolve(order, &mark);
     weir__cover *cover = NULL;
     if (!done && s != NULL && !clock_is_captured(s) && !clock_is_captured(taker))
         cover = weir__cover_for(s, mark.number);
@@ -429,7 +340,7 @@ static weir_status cover_hold(weir__order *order, weir__mark mark, weir__cover *
             weir__cond_wait(&order->changed, &order->lock);
             continue;
         }
-        if (!can_cover(s, mark.number))
+        if (!weir__clock_can_cover(s, mark.number))
             return weir__fail(WEIR_DEVICE_ERROR, "the event of a stream's last work "
                               "could not be recorded: it needs weir_device_sync");
         if (s->capture != 0)
@@ -543,14 +454,25 @@ static weir_status refuse_wait(const weir__clock *t, weir__clock *s, weir__mark 
     return WEIR_OK;
 }
 
+/* Whether the next operation of `t` is behind the work of `s` by CUDA's rule for the
+ * legacy stream. It speaks of streams that there are: not of one that can have ended
+ * without a word. */
+static bool rule_applies(const weir__clock *t, const weir__clock *s)
+{
+    if (s->kind == WEIR__CLOCK_LEGACY)
+        return t->blocking;
+    return t->kind == WEIR__CLOCK_LEGACY && s->blocking && !s->retired &&
+           !clock_is_transient(s);
+}
+
 weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
                              weir__mark mark)
 {
     weir__mutex_lock(&order->lock);
     weir__clock *taker = weir__clock_find(order, t);
     weir__cover *cover = NULL;
-    bool ready = may_take(order, taker, mark);
-    weir__clock *s = mark_resolve(order, &mark);
+    bool ready = weir__may_take(order, taker, mark);
+    weir__clock *s = weir__mark_resolve(order, &mark);
     weir_status status = ready ? WEIR_OK : refuse_wait(taker, s, mark);
     if (ready || status != WEIR_OK) {
         weir__mutex_unlock(&order->lock);
@@ -574,10 +496,11 @@ weir_status weir__order_sync(weir__order *order, weir__mark mark)
 {
     weir__cover *cover = NULL;
     weir__mutex_lock(&order->lock);
-    bool done = may_take(order, NULL, mark);
-    weir__clock *s = mark_resolve(order, &mark);
+    bool done = weir__may_take(order, NULL, mark);
+    weir__clock *s = weir__mark_resolve(order, &mark);
     bool captured = clock_is_captured(s);
-    bool coverable = !done && !captured && s != NULL && can_cover(s, mark.number);
+    bool coverable = !done && !captured && s != NULL &&
+                     weir__clock_can_cover(s, mark.number);
     weir_status status = coverable ? cover_hold(order, mark, &cover) : WEIR_OK;
     weir__mutex_unlock(&order->lock);
 

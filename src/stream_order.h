@@ -87,6 +87,11 @@ void weir__order_cover(weir__order *order, weir__mark mark);
  * hand-over. */
 bool weir__order_may_take(weir__order *order, uint64_t t, weir__mark mark);
 
+/* Of each mark's clock the last number that may_take lets `t` take becomes the mark's;
+ * UINT64_MAX: all. Tells nobody: who takes asks may_take, too. */
+void weir__order_may_take_to(weir__order *order, uint64_t t, weir__mark *marks,
+                             size_t count);
+
 /* The same, but asks the device, at most once, whether `mark` is done. Never asks on
  * behalf of a capture. To be called without locks of rank resource and above. */
 bool weir__order_is_done(weir__order *order, uint64_t t, weir__mark mark);

@@ -26,6 +26,10 @@
 #define LOCKS_END  8  /* of a thread */
 #define LOCKS_BETWEEN_MOST 12 /* with a wait */
 #define BYTES    ((size_t)4096)
+#define LIVE     64   /* large blocks */
+#define LARGE    ((size_t)1 << 18)
+#define LOCKS_LARGE_MOST 7 /* of a pair: the pool's for each, the order's for what is
+                              known and taken, and now and then the whole way */
 
 /* ---- locks, counted ---- */
 
@@ -187,6 +191,37 @@ static void frees_on_another_stream_lock_seldom(void **state)
     hits_close(&it);
 }
 
+/* What no thread keeps, on several streams that leave much free: it is placed with
+ * respect to what all of them have left, and nearly always under one lock. */
+static void large_blocks_of_several_streams_lock_seldom(void **state)
+{
+    (void)state;
+    hits_scene it = hits_open();
+    struct {
+        void *ptr;
+        size_t stream, bytes;
+    } live[LIVE] = { { NULL, 0, 0 } };
+    uint64_t before = 0, draws = 1;
+    for (size_t i = 0; i < LIVE * LIVE * 2; i++) {
+        if (i == LIVE * LIVE)
+            before = locks;
+        draws = draws * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        const size_t at = draws >> 58, bits = draws >> 32;
+        if (live[at].ptr != NULL)
+            hits_give(&it, live[at].stream, live[at].ptr, live[at].bytes);
+        live[at].stream = bits % HITS_STREAMS;
+        live[at].bytes = (9 + bits / HITS_STREAMS % 48) * LARGE;
+        live[at].ptr = hits_take(&it, live[at].stream, live[at].bytes);
+    }
+    const uint64_t more = locks - before;
+    print_message("locks of a pair: %.2f\n", (double)more / (LIVE * LIVE));
+    assert_true(more <= LIVE * LIVE * LOCKS_LARGE_MOST);
+    for (size_t i = 0; i < LIVE; i++)
+        if (live[i].ptr != NULL)
+            hits_give(&it, live[i].stream, live[i].ptr, live[i].bytes);
+    hits_close(&it);
+}
+
 /* A cache that one block of `larger` bytes fills, and a request for `bytes`: whether it
  * gets that block. */
 static bool is_lent(size_t larger, size_t bytes)
@@ -228,6 +263,7 @@ int main(void)
         cmocka_unit_test(hits_lock_nothing),
         cmocka_unit_test(frees_on_another_thread_lock_seldom),
         cmocka_unit_test(frees_on_another_stream_lock_seldom),
+        cmocka_unit_test(large_blocks_of_several_streams_lock_seldom),
         cmocka_unit_test(what_is_a_little_larger_is_lent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

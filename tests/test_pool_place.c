@@ -156,6 +156,28 @@ static void a_small_stretch_comes_before_a_large_one(void **state)
     close_scene(&it);
 }
 
+/* But a large one of the own, though up to twice as large, before a wait; whichever is
+ * met first. */
+static void a_large_stretch_of_the_own_comes_before_a_wait(void **state)
+{
+    (void)state;
+    const size_t small = 4 * PART_BYTES, large = 6 * PART_BYTES;
+    const size_t rest = (PARTS - 11) * PART_BYTES;
+    for (int mine = 0; mine < 2; mine++) {
+        pool_scene it = open_over(WEIR_EMULATED_STEPPED, false, PARTS * PART_BYTES);
+        void *others = take_on(&it, 1 - mine, small), *a = take_on(&it, 2, PART_BYTES);
+        void *own = take_on(&it, mine, large), *b = take_on(&it, 2, rest);
+        give_on(&it, 1 - mine, others, small);
+        give_on(&it, mine, own, large);
+        must(take_on(&it, mine, 3 * PART_BYTES) == own);
+        must_equal(waits(&it), 0);
+        give_on(&it, mine, own, 3 * PART_BYTES);
+        give_on(&it, 2, a, PART_BYTES);
+        give_on(&it, 2, b, rest);
+        close_scene(&it);
+    }
+}
+
 /* ---- the end of what grows in place ---- */
 
 static void what_is_free_at_the_end_is_part_of_what_grows(void **state)
@@ -316,6 +338,7 @@ int main(void)
         cmocka_unit_test(a_small_stretch_of_the_own_comes_first),
         cmocka_unit_test(a_small_pool_is_cut_anywhere),
         cmocka_unit_test(a_small_stretch_comes_before_a_large_one),
+        cmocka_unit_test(a_large_stretch_of_the_own_comes_before_a_wait),
         cmocka_unit_test(what_is_free_at_the_end_is_part_of_what_grows),
         cmocka_unit_test(who_grows_first_does_not_wait_for_the_end),
         cmocka_unit_test(four_streams_need_little_more_than_is_out),
