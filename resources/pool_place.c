@@ -35,8 +35,10 @@
 #define PLACE_SMALL_SHARE 4096u
 /* A large run is cut if it is no more than so many times the smallest with room. */
 #define PLACE_NEAR 2u
-/* One with no more than such a part of the request to spare need not be smaller. */
-#define PLACE_MORE 2u
+/* One that is such a part of what is cut without a look, or has no more than such a part
+ * of the request to spare, need not be smaller. */
+#define PLACE_FEW_SHARE 4u
+#define PLACE_MORE      2u
 /* Runs that have no block of such a part of what is asked for are crumbs: nobody looks
  * at them. */
 #define PLACE_PARTS 16u
@@ -110,7 +112,8 @@ static weir__heap_run known_place_locked(const weir__request *request)
     const weir__heap_places where = {
         .part = request->bytes / PLACE_PARTS,
         .most = most(self->cut_bytes, self->heap.bytes / PLACE_LARGE_SHARE),
-        .enough = request->bytes + request->bytes / PLACE_MORE,
+        .enough = most(self->cut_bytes / PLACE_FEW_SHARE,
+                       request->bytes + request->bytes / PLACE_MORE),
     };
     note_known_locked(self, request->clock);
     return weir__heap_known_place(&self->heap, request->owner, request->bytes,
