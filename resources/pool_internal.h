@@ -333,8 +333,7 @@ bool weir__pool_spares_locked(const weir__pool *pool, uint32_t block)
     WEIR_REQUIRES(pool->lock);
 
 /* A block where it spoils least, of what the stream may take; 0: there is none but in
- * what is large against the pool, or there are so many blocks that they are not looked
- * at now. */
+ * what is large against the pool. */
 uint32_t weir__pool_place_known_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock);
 
@@ -359,6 +358,10 @@ void weir__pool_note_cut_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 
 /* Whether the request's stream may be made to wait for a block. */
 bool weir__pool_can_wait(void *request, uint32_t block);
+
+/* The rule of the house (weir__pool_may_take) for every block of a run. */
+bool weir__pool_may_take_run(const weir__request *request, weir__heap_run run)
+    WEIR_REQUIRES(request->pool->lock);
 
 /* Hands out a run of idle blocks that the stream may take. */
 uint32_t weir__pool_take_run_locked(weir__request *request, weir__heap_run run)

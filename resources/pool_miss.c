@@ -103,10 +103,9 @@ static weir__mark remainder_mark_locked(const weir__request *request, uint32_t b
     return weir__order_mark_here(request->pool->order, request->clock);
 }
 
-/* The rule of the house, once more for every block of a run, for the ledger to hear.
- * Only where the stream was made to wait just now there is nothing to look up: what was
+/* Only where the stream was made to wait just now there is nothing to look up: what was
  * learnt by a wait may be forgotten again. */
-static bool may_take_run(const weir__request *request, weir__heap_run run)
+bool weir__pool_may_take_run(const weir__request *request, weir__heap_run run)
 {
     for (uint32_t block = run.first;;
          block = weir__heap_after(heap_of(request), block)) {
@@ -119,7 +118,8 @@ static bool may_take_run(const weir__request *request, weir__heap_run run)
 
 uint32_t weir__pool_take_run_locked(weir__request *request, weir__heap_run run)
 {
-    WEIR_CHECK(may_take_run(request, run), "what is handed out may be taken");
+    WEIR_ASSERT(weir__pool_may_take_run(request, run),
+                "what is handed out may be taken");
     weir__mark front = remainder_mark_locked(request, run.first);
     weir__mark rest = remainder_mark_locked(request, run.last);
     hold_run(heap_of(request), run);

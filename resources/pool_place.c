@@ -35,15 +35,15 @@
 #define PLACE_SMALL_SHARE 4096u
 /* A large run is cut if it is no more than so many times the smallest with room. */
 #define PLACE_NEAR 2u
-/* One that is such a part of what is cut without a look, or has no more than such a part
- * of the request to spare, need not be smaller. */
+/* One that is such a part of what is cut without a look, or has no more than such a
+ * part of the request to spare, need not be smaller. */
 #define PLACE_FEW_SHARE 4u
 #define PLACE_MORE      2u
 /* Runs that have no block of such a part of what is asked for are crumbs: nobody looks
  * at them. */
 #define PLACE_PARTS 16u
 /* So many records of what is free are looked at for each block that comes back. */
-#define PLACE_RECORDS 1024u
+#define PLACE_RECORDS 512u
 
 static size_t most(size_t a, size_t b)
 {
@@ -77,11 +77,6 @@ bool weir__pool_spares_locked(const weir__pool *self, uint32_t block)
 
 /* ---- what the stream may take ---- */
 
-static void note_look_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
-{
-    self->place_at = self->releases + self->heap.free_blocks / PLACE_RECORDS;
-}
-
 /* Notes of each owner what a clock's stream may take of it. */
 static void note_known_locked(weir__pool *self, uint64_t clock)
     WEIR_REQUIRES(self->lock)
@@ -104,17 +99,22 @@ static void note_known_locked(weir__pool *self, uint64_t clock)
 }
 
 /* Where the stream may take a request, in the smallest run that is not large against
- * the pool; first is 0: nowhere. */
+ * the pool; first is 0: nowhere. What others have left is not looked at each time where
+ * that is very much. */
 static weir__heap_run known_place_locked(const weir__request *request)
     WEIR_REQUIRES(request->pool->lock)
 {
     weir__pool *self = request->pool;
-    const weir__heap_places where = {
+    weir__heap_places where = {
         .part = request->bytes / PLACE_PARTS,
         .most = most(self->cut_bytes, self->heap.bytes / PLACE_LARGE_SHARE),
         .enough = most(self->cut_bytes / PLACE_FEW_SHARE,
                        request->bytes + request->bytes / PLACE_MORE),
     };
+    if (self->releases < self->place_at)
+        where.enough = SIZE_MAX;
+    else
+        self->place_at = self->releases + self->heap.free_blocks / PLACE_RECORDS;
     note_known_locked(self, request->clock);
     return weir__heap_known_place(&self->heap, request->owner, request->bytes,
                                   request->alignment, where);
@@ -136,14 +136,18 @@ static weir__heap_run trimmed(const weir__request *request, weir__heap_run run)
 uint32_t weir__pool_place_known_locked(weir__request *request)
 {
     weir__pool *self = request->pool;
-    if (request->owner->kind == WEIR__POOL_CAPTURE || self->releases < self->place_at)
+    if (request->owner->kind == WEIR__POOL_CAPTURE)
         return 0;
     weir__heap_run run = known_place_locked(request);
     if (run.first == 0)
         return 0;
-    note_look_locked(self);
+    run = trimmed(request, run);
+    if (!weir__pool_may_take_run(request, run)) /* it was forgotten since */
+        return 0;
+    if (weir__heap_mark(&self->heap, run.first).clock != request->clock)
+        weir__pool_note_want_locked(self);
     request->is_placed = true;
-    return weir__pool_take_run_locked(request, trimmed(request, run));
+    return weir__pool_take_run_locked(request, run);
 }
 
 /* ---- a look at all runs ---- */
@@ -225,12 +229,11 @@ uint32_t weir__pool_place_locked(weir__request *request)
     weir__pool *self = request->pool;
     if (request->is_placed || !weir__pool_is_wary(self))
         return 0;
+    const bool is_time = self->releases >= self->place_at;
     uint32_t block = weir__pool_place_known_locked(request);
-    if (block != 0 || request->owner->kind == WEIR__POOL_CAPTURE ||
-        self->releases < self->place_at)
-        return block;
-    note_look_locked(self);
-    return place_in_large_locked(request);
+    return block != 0 || !is_time || request->owner->kind == WEIR__POOL_CAPTURE
+               ? block
+               : place_in_large_locked(request);
 }
 
 /* ---- the end of what grows in place ---- */

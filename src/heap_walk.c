@@ -213,22 +213,25 @@ static inline bool counts(const place_search *self, const weir__heap_block *bloc
     return weir__heap_grains(block) >= (is_own ? self->grains : self->least);
 }
 
-/* All that is known around a block that is. False: one in front counts, too, or there
- * is no room. */
+/* All that is known around a block that is. False: one in front counts, too, or it is
+ * too little or too much. */
 static inline bool known_around(const weir__heap *heap, const place_search *self,
                                 uint32_t id, weir__heap_run *out)
 {
+    const uint64_t most = self->most >> WEIR__HEAP_GRAIN_BITS;
     uint64_t grains = weir__heap_grains(weir__heap_block_of(heap, id));
     *out = (weir__heap_run){ id, id };
     for (uint32_t next; is_known(heap, next = before(heap, out->first));) {
         const weir__heap_block *block = weir__heap_block_of(heap, next);
-        if (counts(self, block))
-            return false;
         grains += weir__heap_grains(block);
+        if (grains > most || counts(self, block))
+            return false;
         out->first = next;
     }
     for (uint32_t next; is_known(heap, next = behind(heap, out->last));) {
         grains += weir__heap_grains(weir__heap_block_of(heap, next));
+        if (grains > most)
+            return false;
         out->last = next;
     }
     return grains >= self->grains;

@@ -300,7 +300,7 @@ static void run_steps(program *self, int steps, size_t live, unsigned doublings)
 static void four_streams_need_little_more_than_is_out(void **state)
 {
     (void)state;
-    uint64_t runs = support_bound("test_pool_place.fits", 16, 40);
+    uint64_t runs = support_bound("test_pool_place.fits", 100, 400);
     size_t held_bytes = 0, out_bytes = 0;
     for (uint64_t run = 0; run < runs; run++) {
         pool_scene it = open_over(WEIR_EMULATED_NO_WORK, true, 0);
