@@ -24,9 +24,12 @@
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define PLACE_CUT_LEAST ((size_t)64 << 10)
 #define PLACE_ASKED     2u
+#define PLACE_RECORDS   64u
 #else
 #define PLACE_CUT_LEAST ((size_t)32 << 20)
 #define PLACE_ASKED     16u /* so many owners are asked about at once */
+#define PLACE_RECORDS   512u /* ... of what is free are looked at for each block that
+                                comes back */
 #endif
 /* So large a part of what is held may lie in a run that is cut without a look at the
  * others; or with one; and a block that is so small a part is cut in any run. */
@@ -42,8 +45,6 @@
 /* Runs that have no block of such a part of what is asked for are crumbs: nobody looks
  * at them. */
 #define PLACE_PARTS 16u
-/* So many records of what is free are looked at for each block that comes back. */
-#define PLACE_RECORDS 512u
 
 static size_t most(size_t a, size_t b)
 {
