@@ -124,6 +124,19 @@ weir__mark weir__order_mark_closed(weir__order *order, uint64_t id)
     return mark;
 }
 
+/* The event is what the rule of the legacy stream speaks of: without one, who takes by
+ * that rule would be behind nothing. */
+weir__mark weir__order_mark_legacy(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    weir__clock *legacy = weir__find_stream(order, WEIR_STREAM_LEGACY);
+    weir__mark mark = mark_here_locked(order, legacy);
+    if (weir__record_locked(order, legacy) != WEIR_OK)
+        mark = mark_here_locked(order, NULL);
+    weir__mutex_unlock(&order->lock);
+    return mark;
+}
+
 void weir__order_cover(weir__order *order, weir__mark mark)
 {
     weir__mutex_lock(&order->lock);

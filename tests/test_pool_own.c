@@ -1,0 +1,253 @@
+/* test_pool_own.c - what is kept for a thread's own stream, the per-thread default
+ * stream: on which nobody else can record an event. */
+#include "support_actor.h"
+
+#define SMALL ((size_t)256)
+#define ALL   12 /* blocks that the pool has room for: some go to the depot */
+#define FEW   4  /* so many a cache keeps */
+
+/* Blocks that a thread has used on its own stream, which is stalled, and given back. */
+typedef struct leaver {
+    pool_scene *it;
+    blocks all;
+    uint64_t gate;
+} leaver;
+
+static leaver leaver_of(pool_scene *it, int count)
+{
+    return (leaver){ it,
+                     { it->pool, WEIR_STREAM_PER_THREAD, SMALL, count, { NULL } },
+                     0 };
+}
+
+/* What is in caches, without the depot. */
+static size_t kept_in(weir_resource *pool)
+{
+    cached_memory all = cached_in(pool);
+    return (all.bytes - all.depot_bytes) / SMALL;
+}
+
+/* Once something was recorded on the stream there is a cache. */
+static void warm(void *argument)
+{
+    leaver *self = argument;
+    blocks one = self->all;
+    one.count = 1;
+    turn_over_blocks(&one);
+    turn_over_blocks(&one);
+}
+
+static void leave(void *argument)
+{
+    leaver *self = argument;
+    weir_device *device = self->it->device;
+    warm(self);
+    take_blocks(&self->all);
+    for (int i = 0; i < self->all.count; i++)
+        stamp(device, WEIR_STREAM_PER_THREAD, self->all.ptrs[i], SMALL, (uint64_t)i);
+    must_ok(weir_emulated_stall(device, WEIR_STREAM_PER_THREAD, &self->gate));
+    for (int i = 0; i < self->all.count; i++)
+        check_stamp(device, WEIR_STREAM_PER_THREAD, self->all.ptrs[i], SMALL,
+                    (uint64_t)i);
+    give_blocks(&self->all);
+}
+
+/* Takes so many blocks on a stream, whose work then comes after the leaver's. */
+static void take_behind(pool_scene *it, const leaver *left, weir_stream stream,
+                        int count)
+{
+    blocks mine = { it->pool, stream, SMALL, count, { NULL } };
+    take_blocks(&mine);
+    for (int i = 0; i < count; i++)
+        stamp(it->device, stream, mine.ptrs[i], SMALL, 7);
+    must_answer(WEIR_DEVICE_ERROR, weir_stream_sync(it->device, stream));
+    open_gate(it, left->gate);
+    must_ok(weir_stream_sync(it->device, stream));
+    give_blocks(&mine);
+}
+
+/* ---- hits ---- */
+
+static void a_hit_calls_no_device(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(0, 0);
+    blocks some = { it.pool, WEIR_STREAM_PER_THREAD, SMALL, 2, { NULL } };
+    turn_over_blocks(&some);
+    turn_over_blocks(&some);
+    must_equal(cached_in(it.pool).caches, 1);
+    must_equal(cached_in(it.pool).blocks, 2);
+    weir_device_calls before = calls_of(it.device);
+    for (int i = 0; i < 50; i++)
+        turn_over_blocks(&some);
+    weir_device_calls after = calls_of(it.device);
+#define X(name) must_equal(after.name, before.name);
+    WEIR_DEVICE_CALL_MAP(X)
+#undef X
+    close_scene(&it);
+}
+
+static void each_thread_has_its_own(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(0, 0);
+    actor *other = actor_begin();
+    leaver theirs = leaver_of(&it, FEW);
+    blocks mine = theirs.all;
+    actor_does(other, leave, &theirs);
+    turn_over_blocks(&mine); /* of what nobody is at work on */
+    turn_over_blocks(&mine);
+    must_equal(cached_in(it.pool).caches, 2);
+    must_equal(kept_in(it.pool), 2 * FEW);
+    must_ok(weir_stream_sync(it.device, WEIR_STREAM_PER_THREAD));
+    open_gate(&it, theirs.gate);
+    actor_end(other);
+    must_equal(cached_in(it.pool).caches, 1);
+    close_scene(&it);
+}
+
+/* ---- others want it ---- */
+
+typedef enum taker { NON_BLOCKING, BLOCKING, LEGACY, OWN, TAKERS } taker;
+
+static weir_stream stream_of(const pool_scene *it, taker who, weir_stream blocking)
+{
+    const weir_stream streams[TAKERS] = { it->streams[0], blocking, NULL,
+                                          WEIR_STREAM_PER_THREAD };
+    return streams[who];
+}
+
+/* Whoever empties the cache of a thread that sleeps, its stream's work comes first. */
+static void what_a_thread_keeps_is_behind_its_stream(void **state)
+{
+    (void)state;
+    for (taker who = 0; who < TAKERS; who++) {
+        pool_scene it = open_cached(ALL * SMALL, 0);
+        weir_stream blocking = make_stream(it.device, WEIR_STREAM_BLOCKING);
+        actor *other = actor_begin();
+        leaver left = leaver_of(&it, ALL);
+        actor_does(other, leave, &left);
+        must_equal(cached_in(it.pool).caches, 1);
+        take_behind(&it, &left, stream_of(&it, who, blocking), ALL);
+        actor_end(other);
+        end_stream(it.device, blocking);
+        close_scene(&it);
+    }
+}
+
+static void what_a_thread_leaves_is_behind_its_stream(void **state)
+{
+    (void)state;
+    for (taker who = 0; who < TAKERS; who++) {
+        pool_scene it = open_cached(ALL * SMALL, 0);
+        weir_stream blocking = make_stream(it.device, WEIR_STREAM_BLOCKING);
+        actor *other = actor_begin();
+        leaver left = leaver_of(&it, ALL);
+        actor_does(other, leave, &left);
+        actor_end(other);
+        must_equal(cached_in(it.pool).caches, 0);
+        take_behind(&it, &left, stream_of(&it, who, blocking), ALL);
+        end_stream(it.device, blocking);
+        close_scene(&it);
+    }
+}
+
+/* What a cache has no room for can be waited for while its thread sleeps, and the cache
+ * keeps the rest. */
+static void what_is_not_kept_is_closed_at_once(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(ALL * SMALL, 2 * SMALL);
+    actor *other = actor_begin();
+    leaver left = leaver_of(&it, ALL);
+    actor_does(other, leave, &left);
+    const size_t kept = kept_in(it.pool);
+    must(kept <= FEW);
+    weir_device_calls before = calls_of(it.device);
+    blocks mine = { it.pool, it.streams[0], SMALL, ALL - FEW, { NULL } };
+    take_blocks(&mine);
+    must_equal(kept_in(it.pool), kept);
+    must_equal(calls_of(it.device).event_record, before.event_record);
+    must(calls_of(it.device).stream_wait_event > before.stream_wait_event);
+    must_answer(WEIR_DEVICE_ERROR, weir_stream_sync(it.device, it.streams[0]));
+    open_gate(&it, left.gate);
+    must_ok(weir_stream_sync(it.device, it.streams[0]));
+    give_blocks(&mine);
+    actor_end(other);
+    close_scene(&it);
+}
+
+/* Where a blocking stream is captured, no event can be recorded on the legacy stream:
+ * what was another thread's is behind all that the device has been given. */
+static void what_cannot_be_recorded_waits_for_the_device(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(FEW * SMALL, 0);
+    weir_stream blocking = make_stream(it.device, WEIR_STREAM_BLOCKING);
+    actor *other = actor_begin();
+    leaver left = leaver_of(&it, FEW);
+    actor_does(other, leave, &left);
+    must_equal(kept_in(it.pool), FEW);
+    must_ok(weir_emulated_capture_begin(it.device, blocking));
+    (void)try_take(&it, 0, SMALL, WEIR_LIMIT_REACHED);
+    must_ok(weir_emulated_capture_end(it.device, blocking, NULL));
+    (void)try_take(&it, 0, SMALL, WEIR_LIMIT_REACHED);
+    open_gate(&it, left.gate);
+    must_ok(weir_device_sync(it.device));
+    give(it.pool, it.streams[0], take(it.pool, it.streams[0], SMALL), SMALL);
+    actor_end(other);
+    end_stream(it.device, blocking);
+    close_scene(&it);
+}
+
+/* ---- captures, and the end of the pool ---- */
+
+static void a_capture_ends_the_cache_of_its_thread(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(0, 0);
+    actor *other = actor_begin();
+    leaver mine = leaver_of(&it, ALL), theirs = leaver_of(&it, ALL);
+    weir_capture *capture;
+    actor_does(other, warm, &theirs);
+    warm(&mine);
+    must_equal(cached_in(it.pool).caches, 2);
+    must_ok(weir_capture_begin(it.pool, WEIR_STREAM_PER_THREAD, &capture));
+    must_equal(cached_in(it.pool).caches, 1);
+    turn_over_blocks(&mine.all);
+    must_equal(cached_in(it.pool).caches, 1);
+    must_ok(weir_capture_release(capture, it.streams[0]));
+    warm(&mine);
+    must_equal(cached_in(it.pool).caches, 2);
+    actor_end(other);
+    close_scene(&it);
+}
+
+static void a_pool_ends_before_its_threads(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(0, 0);
+    actor *other = actor_begin();
+    leaver left = leaver_of(&it, ALL);
+    actor_does(other, leave, &left);
+    open_gate(&it, left.gate);
+    weir_resource_unref(it.pool);
+    actor_end(other);
+    it.pool = open_pool(open_leaf(it.device), 0, 0, 0);
+    close_scene(&it);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_hit_calls_no_device),
+        cmocka_unit_test(each_thread_has_its_own),
+        cmocka_unit_test(what_a_thread_keeps_is_behind_its_stream),
+        cmocka_unit_test(what_a_thread_leaves_is_behind_its_stream),
+        cmocka_unit_test(what_is_not_kept_is_closed_at_once),
+        cmocka_unit_test(what_cannot_be_recorded_waits_for_the_device),
+        cmocka_unit_test(a_capture_ends_the_cache_of_its_thread),
+        cmocka_unit_test(a_pool_ends_before_its_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
