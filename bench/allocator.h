@@ -15,6 +15,7 @@
 typedef struct allocator_options {
     unsigned streams;    /* to make, besides the default stream */
     bool unknown;        /* for Weir: do not introduce them to it */
+    bool own;            /* for Weir: each is the calling thread's own */
     const char *spec;    /* for Weir: resources to build; null: the default */
     const char *device;  /* for Weir: the device's name; null: an emulated one */
     size_t memory_bytes; /* for Weir: of the emulated device; 0: the default */

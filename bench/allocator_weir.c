@@ -83,11 +83,13 @@ bool allocator_open(const allocator_options *options)
         return say_failed("no device");
     if (weir_resource_open(device, spec, &resource) != WEIR_OK)
         return say_failed(spec);
-    while (stream_count < options->streams) {
+    while (stream_count < options->streams && !options->own) {
         if (make_stream(&streams[stream_count + 1]) != WEIR_OK)
             return say_failed("no stream");
         stream_count++;
     }
+    for (unsigned i = 1; options->own && i <= options->streams; i++)
+        streams[i] = WEIR_STREAM_PER_THREAD;
     return true;
 }
 

@@ -13,6 +13,7 @@
  *     --memory BYTES  for Weir: of the emulated device; default 64 GiB
  *     --device NAME   for Weir: the device; default an emulated one, without work
  *     --unknown       for Weir: streams that it is not told of
+ *     --own           for Weir: each thread's own stream, the per-thread default one
  *
  * Prints Google Benchmark's JSON; a unit is what the case says, mostly a pair. A second
  * thread sleeps meanwhile, so that nothing is cheaper than in a program with threads.
@@ -228,6 +229,8 @@ static bool read_options(int argc, char **argv, bench_options *out)
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--unknown") == 0) {
             out->allocator.unknown = true;
+        } else if (strcmp(argv[i], "--own") == 0) {
+            out->allocator.own = true;
         } else if (i + 1 == argc || !read_option(argv[i], argv[i + 1], out)) {
             return false;
         } else {

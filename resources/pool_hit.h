@@ -119,15 +119,6 @@ void *weir__pool_refill(weir__pool *pool, weir__seat *seat, weir__cache *cache,
                         uint32_t grains, size_t bytes, size_t alignment, bool *loads,
                         weir__errand *after);
 
-/* Whether others may want memory. What is freed on a thread's own stream is closed at
- * once, while the thread can. */
-static inline void weir__cache_note_quiet_locked(const weir__pool *pool,
-                                                 weir__cache *cache)
-    WEIR_REQUIRES(pool->lock)
-{
-    cache->is_quiet = cache->own_of == 0 && weir__pool_is_quiet_locked(pool);
-}
-
 /* What was spilt becomes free; and whether others may want memory is looked at. */
 void weir__cache_settle_some_locked(weir__pool *pool, weir__cache *cache)
     WEIR_REQUIRES(pool->lock);

@@ -175,7 +175,7 @@ bool weir__cache_empty(weir__pool *self, weir__cache *cache)
     cache->unclosed = 0;
     cache->bytes = 0;
     weir__mutex_lock(&self->lock);
-    cache->is_quiet = false; /* until it is looked at */
+    weir__cache_note_quiet_locked(self, cache);
     weir__pool_note_lost_locked(self, &cache->lost);
     weir__pool_settle_locked(self, &cache->spill, mark);
     weir__mutex_unlock(&self->lock);

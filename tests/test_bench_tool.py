@@ -177,7 +177,7 @@ class Tables(unittest.TestCase):
 
     def test_targets_stand_beside(self):
         rows = self.rows_of("workloads")
-        self.assertEqual(rows[1], ["W1/4K", "3.0", "8", "9.0", "7.0", "-", "-", "-",
+        self.assertEqual(rows[1], ["W1/4K", "3.0", "8", "9.0", "7.0", "-", "-", "-", "-",
                                    "-", "40", "78", "10", "record 1"])
         self.assertEqual([row[0] for row in rows[1:]], ["W1/4K", "W5/100k"])
 

@@ -1,5 +1,7 @@
 /* test_pool_own.c - what is kept for a thread's own stream, the per-thread default
  * stream: on which nobody else can record an event. */
+#include "clocks.h"
+#include "resource_parts.h"
 #include "support_actor.h"
 
 #define SMALL ((size_t)256)
@@ -44,11 +46,12 @@ static void leave(void *argument)
     warm(self);
     take_blocks(&self->all);
     for (int i = 0; i < self->all.count; i++)
-        stamp(device, WEIR_STREAM_PER_THREAD, self->all.ptrs[i], SMALL, (uint64_t)i);
+        stamp(device, WEIR_STREAM_PER_THREAD, self->all.ptrs[i], self->all.bytes,
+              (uint64_t)i);
     must_ok(weir_emulated_stall(device, WEIR_STREAM_PER_THREAD, &self->gate));
     for (int i = 0; i < self->all.count; i++)
-        check_stamp(device, WEIR_STREAM_PER_THREAD, self->all.ptrs[i], SMALL,
-                    (uint64_t)i);
+        check_stamp(device, WEIR_STREAM_PER_THREAD, self->all.ptrs[i],
+                    self->all.bytes, (uint64_t)i);
     give_blocks(&self->all);
 }
 
@@ -74,6 +77,7 @@ static void a_hit_calls_no_device(void **state)
     pool_scene it = open_cached(0, 0);
     blocks some = { it.pool, WEIR_STREAM_PER_THREAD, SMALL, 2, { NULL } };
     turn_over_blocks(&some);
+    must_equal(cached_in(it.pool).caches, 0); /* the driver has not met it yet */
     turn_over_blocks(&some);
     must_equal(cached_in(it.pool).caches, 1);
     must_equal(cached_in(it.pool).blocks, 2);
@@ -135,6 +139,22 @@ static void what_a_thread_keeps_is_behind_its_stream(void **state)
     }
 }
 
+/* And though nobody has wanted another's memory for long. */
+static void what_a_thread_keeps_quietly_is_behind_its_stream(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(ALL * SMALL, 0);
+    actor *other = actor_begin();
+    leaver left = leaver_of(&it, ALL);
+    actor_does(other, warm, &left);
+    for (int i = 0; i < 40; i++)
+        actor_does(other, turn_over_blocks, &left.all);
+    actor_does(other, leave, &left);
+    take_behind(&it, &left, it.streams[0], ALL);
+    actor_end(other);
+    close_scene(&it);
+}
+
 static void what_a_thread_leaves_is_behind_its_stream(void **state)
 {
     (void)state;
@@ -177,6 +197,27 @@ static void what_is_not_kept_is_closed_at_once(void **state)
     close_scene(&it);
 }
 
+/* One that is never kept is free, for whoever waits, at once. */
+static void what_is_never_kept_is_closed_by_itself(void **state)
+{
+    (void)state;
+    const size_t large = 16 * SMALL;
+    pool_scene it = open_cached(large, 0);
+    actor *other = actor_begin();
+    leaver left = leaver_of(&it, 1);
+    actor_does(other, warm, &left);
+    left.all.bytes = large;
+    actor_does(other, leave, &left);
+    void *ptr = take(it.pool, it.streams[0], large);
+    stamp(it.device, it.streams[0], ptr, large, 7);
+    must_answer(WEIR_DEVICE_ERROR, weir_stream_sync(it.device, it.streams[0]));
+    open_gate(&it, left.gate);
+    must_ok(weir_stream_sync(it.device, it.streams[0]));
+    give(it.pool, it.streams[0], ptr, large);
+    actor_end(other);
+    close_scene(&it);
+}
+
 /* Where a blocking stream is captured, no event can be recorded on the legacy stream:
  * what was another thread's is behind all that the device has been given. */
 static void what_cannot_be_recorded_waits_for_the_device(void **state)
@@ -197,6 +238,76 @@ static void what_cannot_be_recorded_waits_for_the_device(void **state)
     give(it.pool, it.streams[0], take(it.pool, it.streams[0], SMALL), SMALL);
     actor_end(other);
     end_stream(it.device, blocking);
+    close_scene(&it);
+}
+
+/* ---- the end of a thread ---- */
+
+static pthread_key_t first_key; /* of all: its destructor is called before others */
+
+typedef struct last_words {
+    leaver left;
+    size_t caches, caches_later;
+} last_words;
+
+static void speak_last(void *argument)
+{
+    last_words *self = argument;
+    leaver again = leaver_of(self->left.it, FEW);
+    self->caches = cached_in(self->left.it->pool).caches;
+    warm(&again);
+    self->caches_later = cached_in(self->left.it->pool).caches;
+}
+
+static void keep_last_words(void *argument)
+{
+    last_words *self = argument;
+    must_equal(pthread_setspecific(first_key, self), 0);
+    leave(&self->left);
+}
+
+/* In destructors of keys, the driver's may have been called already: from then on
+ * nothing is kept. */
+static void nothing_is_kept_from_the_first_destructor_on(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(0, 0);
+    actor *other = actor_begin();
+    last_words words = { .left = leaver_of(&it, FEW), .caches = 7, .caches_later = 7 };
+    actor_does(other, keep_last_words, &words);
+    must_equal(cached_in(it.pool).caches, 1);
+    actor_end(other);
+    must_equal(words.caches, 0);
+    must_equal(words.caches_later, 0);
+    open_gate(&it, words.left.gate);
+    close_scene(&it);
+}
+
+static const weir__cache *own_cache_of(weir_resource *pool)
+{
+    return weir__cache_find(weir__seat_here(pool->self), WEIR_STREAM_PER_THREAD);
+}
+
+/* A clock is dropped once all on it is done, but not while there is a cache for it. */
+static void its_clock_is_as_old_as_the_cache(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(0, 0);
+    leaver mine = leaver_of(&it, FEW);
+    weir__pool *pool = it.pool->self;
+    uint32_t clocks = 0;
+    warm(&mine);
+    for (int i = 0; i < 24; i++) {
+        must_ok(weir_device_sync(it.device));
+        must(own_cache_of(it.pool) != NULL);
+        must(weir__order_has_clock(pool->order, own_cache_of(it.pool)->clock));
+        actor *other = actor_begin();
+        actor_does(other, warm, &mine);
+        actor_end(other);
+        if (i == 12)
+            clocks = pool->order->clock_count;
+    }
+    must(pool->order->clock_count <= clocks + 1);
     close_scene(&it);
 }
 
@@ -239,13 +350,19 @@ static void a_pool_ends_before_its_threads(void **state)
 
 int main(void)
 {
+    if (pthread_key_create(&first_key, speak_last) != 0)
+        return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hit_calls_no_device),
         cmocka_unit_test(each_thread_has_its_own),
         cmocka_unit_test(what_a_thread_keeps_is_behind_its_stream),
+        cmocka_unit_test(what_a_thread_keeps_quietly_is_behind_its_stream),
         cmocka_unit_test(what_a_thread_leaves_is_behind_its_stream),
         cmocka_unit_test(what_is_not_kept_is_closed_at_once),
+        cmocka_unit_test(what_is_never_kept_is_closed_by_itself),
         cmocka_unit_test(what_cannot_be_recorded_waits_for_the_device),
+        cmocka_unit_test(nothing_is_kept_from_the_first_destructor_on),
+        cmocka_unit_test(its_clock_is_as_old_as_the_cache),
         cmocka_unit_test(a_capture_ends_the_cache_of_its_thread),
         cmocka_unit_test(a_pool_ends_before_its_threads),
     };

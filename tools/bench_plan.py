@@ -13,6 +13,7 @@ PEERS = ["tcmalloc", "jemalloc", "mimalloc", "glibc"]
 # What a program is started with; each is a process of its own.
 PROGRAMS = {name: ["bench_" + name] for name in ["null", "weir", *PEERS]}
 PROGRAMS["weir-unknown"] = ["bench_weir", "--unknown"]
+PROGRAMS["weir-own"] = ["bench_weir", "--own"]
 PROGRAMS["weir-arena"] = ["bench_weir", "--spec", "arena/device"]
 ALL = ["null", "weir", *PEERS]
 BY_THREADS = ["null", "weir", "weir-arena", *PEERS]
@@ -33,6 +34,7 @@ WORKLOADS = ["W1/256", "W1/4K", "W1/1M", "W1/4Kx32", "W1/1Mx32", "W2/1000/4096M"
              "W2/10k/1M", "W2/100k/1M", "W3", "W4", "W4/ring", "W5/100", "W5/1k",
              "W5/10k", "W5/100k", "W5/10k/4s", "W5/10k/small", "W5/1M/small"]
 UNKNOWN = ["W1/4K", "W3", "W4", "W5/10k"]
+OWN = ["W1/4K", "W5/10k"]
 LOOKUPS = {"W5/100k": "lookup/100k", "W5/1M/small": "lookup/1M"}
 SIZES = ["size/" + size for size in ["256", "1K", "4K", "16K", "64K", "256K", "1M",
                                      "4M", "16M", "64M"]]
@@ -83,7 +85,8 @@ def items_of(quick, cores, scripts):
     items = []
     for name in QUICK if quick else WORKLOADS:
         unknown = ["weir-unknown"] if name in UNKNOWN else []
-        items.append(case_item(name, ALL + unknown))
+        own = ["weir-own"] if name in OWN else []
+        items.append(case_item(name, ALL + unknown + own))
     for name in [] if quick else LOOKUPS.values():
         items.append(case_item(name, ["null"]))
         items += [case_item(name.replace("lookup", kind), ["null"])

@@ -8,7 +8,7 @@ import bench_plan
 import bench_reference
 import bench_words as words
 
-COLUMNS = ["null", "weir", "weir-unknown", *bench_plan.PEERS]
+COLUMNS = ["null", "weir", "weir-unknown", "weir-own", *bench_plan.PEERS]
 # Measured elsewhere, see bench_reference.py.
 FROM_THERE = ["RMM*", "VMA*"]
 
