@@ -14,6 +14,11 @@
 
 #define SEATS_SWEPT_AT 32u
 
+/* All seats of a thread. */
+struct weir__thread_caches {
+    weir__seat *mine;
+};
+
 weir__seat weir__no_seat;
 weir__cache weir__no_cache = { .stream = (weir_stream)&weir__no_cache,
                                .alias = (weir_stream)&weir__no_cache };
@@ -171,11 +176,11 @@ bool weir__cache_empty(weir__pool *self, weir__cache *cache)
     if (!any && cache->unclosed == 0)
         return false;
     /* Taken now, when all of it is free, and closed before others see it. */
-    weir__mark mark = weir__cache_closed_mark(self, cache);
+    weir__mark mark = weir__order_mark_closed(self->order, cache->clock);
     cache->unclosed = 0;
     cache->bytes = 0;
     weir__mutex_lock(&self->lock);
-    weir__cache_note_quiet_locked(self, cache);
+    cache->is_quiet = weir__pool_is_quiet_locked(self);
     weir__pool_note_lost_locked(self, &cache->lost);
     weir__pool_settle_locked(self, &cache->spill, mark);
     weir__mutex_unlock(&self->lock);
@@ -187,7 +192,6 @@ static void cache_end(weir__pool *self, weir__cache *cache)
     weir__mutex_lock(&self->lock);
     weir__heap_owner_at(&self->heap, cache->owner)->pins--;
     weir__mutex_unlock(&self->lock);
-    weir__order_let_go(self->order, cache->clock);
     weir__host_free(cache);
 }
 
@@ -295,14 +299,13 @@ static void table_remove(weir__seat *seat, uint32_t at)
     }
 }
 
-void weir__seat_forget(weir__pool *self, weir__seat *seat, weir_stream stream,
-                       uint64_t clock)
+static void forget_stream(weir__pool *self, weir__seat *seat, weir_stream stream)
 {
     if (seat->caches == NULL)
         return;
     uint32_t at = table_at(seat->caches, seat->mask, stream);
     weir__cache *cache = seat->caches[at];
-    if (cache == NULL || (cache->own_of != 0 && cache->clock != clock))
+    if (cache == NULL)
         return;
     table_remove(seat, at);
     (void)weir__cache_empty(self, cache);
@@ -316,7 +319,7 @@ void weir__pool_stream_changes(weir__order_listener *listener, weir_stream strea
                                               offsetof(weir__pool, listener));
     weir__pool_seats_close(self);
     for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next)
-        weir__seat_forget(self, seat, stream, clock);
+        forget_stream(self, seat, stream);
     weir__pool_seats_open(self);
     /* What went to heap and depot may have a number that no mark was taken for yet. */
     (void)weir__order_mark_closed(self->order, clock);
@@ -362,29 +365,25 @@ static bool table_grow(weir__seat *seat, weir__spare_seat *spare)
     return true;
 }
 
-/* A cache for `stream`, whose clock is steady, or the thread's own; inside of the gate.
- * Without memory there is none. */
+/* A cache for `stream`, whose clock is steady; inside of the gate. Without memory there
+ * is none. */
 static weir__cache *cache_add(weir__pool *self, weir__seat *seat, weir_stream stream,
                               weir__spare_seat *spare)
 {
     uint64_t clock;
     const _Atomic uint64_t *counter;
-    const bool is_own = stream == WEIR_STREAM_PER_THREAD;
-    if ((is_own && spare != NULL) || !table_grow(seat, spare) ||
-        !weir__pool_clock_for_cache(self, stream, &clock, &counter))
+    if (!table_grow(seat, spare) ||
+        !weir__order_steady(self->order, stream, &clock, &counter))
         return NULL;
     weir__cache *cache =
         memory_for(spare != NULL ? &spare->cache : NULL, sizeof *cache);
-    if (cache == NULL) {
-        weir__order_let_go(self->order, clock);
+    if (cache == NULL)
         return NULL;
-    }
     *cache = (weir__cache){ .stream = stream,
                             .alias = stream == WEIR_STREAM_LEGACY ? NULL : stream,
                             .holder_tag = weir__holder_tag(seat->number),
                             .spill.holder_tag = weir__holder_tag(seat->number),
-                            .clock = clock, .counter = counter,
-                            .own_of = is_own ? weir__thread_self()->number : 0 };
+                            .clock = clock, .counter = counter };
     for (uint32_t i = 0; i < WEIR__SMALL_BINS; i++)
         cache->bins[i].grains = i + 1;
     weir__mutex_lock(&self->lock);
@@ -395,7 +394,6 @@ static weir__cache *cache_add(weir__pool *self, weir__seat *seat, weir_stream st
         weir__pool_add_cache(owner, cache, seat->number);
     weir__mutex_unlock(&self->lock);
     if (owner == NULL) {
-        weir__order_let_go(self->order, clock);
         weir__host_free(cache);
         return NULL;
     }

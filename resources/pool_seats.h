@@ -6,10 +6,7 @@
 #include "internal.h"
 #include "pool_internal.h"
 
-/* All seats of a thread. */
-typedef struct weir__thread_caches {
-    weir__seat *mine;
-} weir__thread_caches;
+typedef struct weir__thread_caches weir__thread_caches;
 
 weir__seat *weir__seat_search(const weir__pool *pool);
 
@@ -39,10 +36,6 @@ void weir__spare_seat_clear(weir__spare_seat *spare);
 /* Gives all that a cache has to the heap, behind a new mark. True: there was something.
  * May call the device, and takes the pool's lock. */
 bool weir__cache_empty(weir__pool *pool, weir__cache *cache);
-
-/* Ends the seat's cache for `stream`, if it is of that clock. */
-void weir__seat_forget(weir__pool *pool, weir__seat *seat, weir_stream stream,
-                       uint64_t clock);
 
 /* Releases a list of CACHED blocks behind `mark`; or behind mark `number` of the clock
  * that `owner` is of. */
@@ -74,16 +67,6 @@ void weir__pool_end_caches(weir__pool *pool);
 /* A stream ends, or a capture begins or ends on it: its caches go. */
 void weir__pool_stream_changes(weir__order_listener *listener, weir_stream stream,
                                uint64_t clock);
-
-/* ---- pool_own.c ---- */
-
-/* The clock of a stream that may have a cache of the calling thread's: it stays until
- * weir__order_let_go, or until the pool is told. False: none may. */
-bool weir__pool_clock_for_cache(weir__pool *pool, weir_stream stream, uint64_t *clock,
-                                const _Atomic uint64_t **counter);
-
-/* A mark behind all that was freed to a cache, closed. By its owner or a flusher. */
-weir__mark weir__cache_closed_mark(weir__pool *pool, const weir__cache *cache);
 
 /* ---- pool_life.c ---- */
 

@@ -63,8 +63,16 @@ static weir_status record_event(weir__order *order, weir__cover *cover,
     return status;
 }
 
+/* On a thread's own stream only that thread can: its handle is another's elsewhere. */
+static bool can_record_here(const weir__clock *clock)
+{
+    return clock->kind != WEIR__CLOCK_PER_THREAD ||
+           clock->key == weir__thread_self()->number;
+}
+
 weir_status weir__record_locked(weir__order *order, weir__clock *clock)
 {
+    WEIR_CHECK(can_record_here(clock), "nobody records on another thread's own stream");
     if (weir__cover_for(clock, clock->counter) != NULL || clock->done >= clock->counter)
         return WEIR_OK;
     weir__cover *cover = weir__cover_take(order);
@@ -96,7 +104,8 @@ weir_status weir__record_locked(weir__order *order, weir__clock *clock)
 static bool closes_at_once(const weir__order *order, const weir__clock *clock)
 {
     if (clock == NULL || clock->kind == WEIR__CLOCK_CAPTURE ||
-        clock->kind == WEIR__CLOCK_ALL || clock->retired || clock->capture != 0)
+        clock->kind == WEIR__CLOCK_ALL || clock->retired || clock->capture != 0 ||
+        !can_record_here(clock))
         return false;
     if (clock->kind == WEIR__CLOCK_LEGACY && order->blocking > 0)
         return false;
@@ -120,19 +129,6 @@ weir__mark weir__order_mark_closed(weir__order *order, uint64_t id)
     weir__mark mark = mark_here_locked(order, clock);
     if (closes_at_once(order, clock))
         (void)weir__record_locked(order, clock);
-    weir__mutex_unlock(&order->lock);
-    return mark;
-}
-
-/* The event is what the rule of the legacy stream speaks of: without one, who takes by
- * that rule would be behind nothing. */
-weir__mark weir__order_mark_legacy(weir__order *order)
-{
-    weir__mutex_lock(&order->lock);
-    weir__clock *legacy = weir__find_stream(order, WEIR_STREAM_LEGACY);
-    weir__mark mark = mark_here_locked(order, legacy);
-    if (weir__record_locked(order, legacy) != WEIR_OK)
-        mark = mark_here_locked(order, NULL);
     weir__mutex_unlock(&order->lock);
     return mark;
 }

@@ -223,19 +223,6 @@ bool weir__order_has_clock(weir__order *order, uint64_t clock);
 bool weir__order_steady(weir__order *order, weir_stream stream, uint64_t *clock,
                         const _Atomic uint64_t **counter);
 
-/* The same of the calling thread's own stream (WEIR_STREAM_PER_THREAD), once something
- * was recorded on it: its clock stays until weir__order_let_go. Nobody else can record
- * there, so who lets others have what was freed takes a mark and closes it at once, on
- * that thread; or takes weir__order_mark_legacy. */
-bool weir__order_hold_own(weir__order *order, uint64_t *clock,
-                          const _Atomic uint64_t **counter);
-
-/* A mark behind all that the streams which the legacy stream waits for have been given
- * by now, other threads' own ones included; these must not have ended. It is an event
- * on the legacy stream, which all of them then wait for. Where none can be recorded, it
- * is an aside one. To be called without locks of rank resource and above. */
-weir__mark weir__order_mark_legacy(weir__order *order);
-
 /* ---- for who holds memory for long ---- */
 
 /* The life of a stream in which somebody began to hold memory on it: the handle may
