@@ -449,6 +449,17 @@ bool weir__pool_deallocate_after(void *context, void *ptr, size_t bytes,
 
 /* ---- questions ---- */
 
+/* Who asks about another's block, that comes back and goes out again while it is looked
+ * at, would be told of another's birth: so it is out only if two looks agree. */
+static sighting see_twice_locked(const weir__pool *self, const weir__heap_block *block)
+    WEIR_REQUIRES(self->lock)
+{
+    const sighting first = see_locked(self, block);
+    sighting seen = see_locked(self, block);
+    seen.is_out = seen.is_out && first.is_out && seen.birth == first.birth;
+    return seen;
+}
+
 weir_status weir__pool_find(void *context, const void *ptr, weir_block *out)
 {
     weir__pool *self = context;
@@ -458,7 +469,7 @@ weir_status weir__pool_find(void *context, const void *ptr, weir_block *out)
     sighting seen = { 0 };
     if (id != 0) {
         block = weir__heap_block_of(&self->heap, id);
-        seen = see_locked(self, block);
+        seen = see_twice_locked(self, block);
     }
     if (seen.is_out)
         *out = (weir_block){

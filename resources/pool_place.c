@@ -24,7 +24,7 @@
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define PLACE_CUT_LEAST ((size_t)64 << 10)
 #define PLACE_ASKED     2u
-#define PLACE_RECORDS   64u
+#define PLACE_RECORDS   192u
 #else
 #define PLACE_CUT_LEAST ((size_t)32 << 20)
 #define PLACE_ASKED     16u /* so many owners are asked about at once */

@@ -310,7 +310,7 @@ static void four_streams_need_little_more_than_is_out(void **state)
         out_bytes += all.peak;
         close_scene(&it);
     }
-    must(held_bytes <= out_bytes / 100 * 117);
+    must(held_bytes <= out_bytes / 100 * 112);
 }
 
 /* The same with work on every block, and the device listening. */
