@@ -126,14 +126,18 @@ static const weir__leaf_kind split_kind = {
     .measure = weir__measure_host,
 };
 
-static weir_status judge_device(weir_device *device)
+static weir_status judge_device(weir_device *device, bool splits)
 {
     weir_device_properties it = { .struct_size = sizeof it };
     weir_status status = weir_device_get_properties(device, &it);
-    if (status == WEIR_OK && !(it.pageable_access && it.concurrent_managed))
-        status = weir__fail(WEIR_NOT_SUPPORTED,
-                            "system: %s does not take ordinary host memory, which a "
-                            "headroom is about; use managed", it.name);
+    if (status == WEIR_OK && splits && !(it.pageable_access && it.concurrent_managed))
+        return weir__fail(WEIR_NOT_SUPPORTED,
+                          "system: %s does not take ordinary host memory, which a "
+                          "headroom is about; use managed", it.name);
+    if (status == WEIR_OK && !it.pageable_access)
+        return weir__fail(WEIR_NOT_SUPPORTED,
+                          "system: %s cannot reach ordinary host memory: use pinned or "
+                          "managed", it.name);
     return status;
 }
 
@@ -149,8 +153,8 @@ weir_status weir_system_create(weir_device *device, const weir_system_options *o
         return status;
     given.struct_size = sizeof given;
     bool splits = given.headroom_bytes != 0;
-    if (splits && device != NULL)
-        status = judge_device(device);
+    if (device != NULL)
+        status = judge_device(device, splits);
     if (status != WEIR_OK)
         return status;
     return weir__leaf_create(splits ? &split_kind : &system_kind, device, &given, out);

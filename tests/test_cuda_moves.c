@@ -82,7 +82,8 @@ static void machine_may_not_reach_ordinary_memory(void **state)
     weir_device_properties properties = { .struct_size = sizeof properties };
     must_ok(weir_device_get_properties(device, &properties));
     must(properties.concurrent_managed && !properties.pageable_access);
-    must_not_open(device, "prefetch/system", "does not move ordinary memory");
+    must_not_open(device, "system", "cannot reach ordinary host memory");
+    must_not_open(device, "prefetch/system", "cannot reach ordinary host memory");
     must_not_open(device, "system(headroom=1MiB)", "use managed");
     must_ok(weir_resource_open(device, "prefetch/managed", &mr));
     weir_resource_unref(mr);

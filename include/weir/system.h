@@ -25,11 +25,10 @@ typedef struct weir_system_options {
 
 #define WEIR_SYSTEM_OPTIONS_INIT { sizeof(weir_system_options), 0 }
 
-/* Creates the leaf. `options` may be null. Alignment up to 4096. Where the device
- * cannot reach such memory, the first allocation answers NOT_SUPPORTED. Where advice is
+/* Creates the leaf. `options` may be null. Alignment up to 4096. Where advice is
  * refused there is no block either.
  *
- *   NOT_SUPPORTED   a headroom, and the device has no pageable_access or no
+ *   NOT_SUPPORTED   the device has no pageable_access; or, with a headroom, no
  *                   concurrent_managed; *out is null */
 WEIR_API WEIR_NODISCARD weir_status
 weir_system_create(weir_device *device, const weir_system_options *options,

@@ -8,6 +8,7 @@
  * done its pool ends. Both are in one record of cuda_mappings.c. */
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "device/cuda_module.h"
 
@@ -28,16 +29,21 @@ cudaError_t weir__cuda_pool_export(const weir__cuda_block *block, weir__shared *
 {
     struct cudaMemPoolPtrExportData place;
     int fd = -1;
-    cudaError_t error = WEIR__ASK(
-        "cudaMemPoolExportPointer",
-        cudaMemPoolExportPointer(&place, weir__cuda_pointer_to(block->base)));
-    if (error == cudaSuccess)
-        error = WEIR__ASK("cudaMemPoolExportToShareableHandle",
-                          cudaMemPoolExportToShareableHandle(&fd, block->pool,
-                                                             BY_DESCRIPTOR, 0));
+    cudaError_t error = WEIR__ASK("cudaMemPoolExportToShareableHandle",
+                                  cudaMemPoolExportToShareableHandle(
+                                      &fd, block->pool, BY_DESCRIPTOR, 0));
     if (error != cudaSuccess)
         return error;
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* the driver promises nothing */
+    /* Of a pool that has never been exported the driver tells no place (seen on 580.159:
+     * cudaErrorInvalidValue). */
+    error = WEIR__ASK(
+        "cudaMemPoolExportPointer",
+        cudaMemPoolExportPointer(&place, weir__cuda_pointer_to(block->base)));
+    if (error != cudaSuccess) {
+        (void)close(fd);
+        return error;
+    }
     weir__cuda_tell(out, WEIR_SHARE_POOL, block->bytes);
     out->fd = fd;
     memcpy(out->octets, &place, sizeof place);

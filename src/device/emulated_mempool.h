@@ -43,7 +43,8 @@ typedef struct weir__mempool {
     weir_async_options options;
     weir__arena *shared;     /* where all of it lies, if it has handles; else null */
     bool is_default;
-    bool is_granted;         /* for who looks at it as CUDA: the device may touch it */
+    bool is_granted;         /* for who looks at it as CUDA: the device may touch it, */
+    bool is_exported;        /* and a descriptor was asked for */
     bool is_dying;           /* destroyed; ends when all of it is free and done */
     weir__chunk *chunks;     /* the youngest first */
     weir__blocks holes;

@@ -156,6 +156,8 @@ def e63_the_length_is_that_of_the_bytes(world):
 
 def e64_other_memory_is_refused(world):
     for kind in ("pinned", "managed", "system", "device", "pool/shareable"):
+        if kind == "system" and not world.device.reaches_ordinary:
+            continue
         with world.buffer(kind, (64,)) as buffer:
             must_raise(BufferError, buffer.export)
     with world.buffer("pool/shareable", (64,), data=b"weir" * 16) as buffer:

@@ -86,6 +86,7 @@ class Device(_Closing):
         seen = abi.sized(abi.weir_device_properties)
         lib.weir_device_get_properties(self.handle, seen)
         self.is_emulated, self.ordinal = seen.emulated, seen.ordinal
+        self.reaches_ordinary = bool(seen.pageable_access)
 
     def resource(self, spec):
         return Resource(self, spec)

@@ -491,9 +491,10 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
     const object *range = object_at(address);
     if (error == CUDA_SUCCESS &&
         (self == NULL || range == NULL || offset != 0 || flags != 0 ||
-         !is_whole(bytes) || !is_whole(address) || bytes > self->bytes ||
-         !may_map(range, address, bytes)))
+         !is_whole(bytes) || !is_whole(address) || !may_map(range, address, bytes)))
         error = CUDA_ERROR_INVALID_VALUE;
+    if (error == CUDA_SUCCESS && bytes > self->bytes)
+        error = CUDA_ERROR_NOT_SUPPORTED; /* as driver 580.159 answers on an H100 */
     if (error == CUDA_SUCCESS && range != self &&
         (range->base != NULL || bytes != self->bytes || self->is_opened))
         fakes_not_provided("cuMemMap to what another object has");

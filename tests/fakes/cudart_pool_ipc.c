@@ -153,10 +153,12 @@ static int begin_in(fakes_call call, fakes_context **context)
 static int pool_export(fakes_context *context, cudaMemPool_t handle, int *out)
 {
     weir__mutex_lock(&context->device->lock);
-    const weir__mempool *pool = context->device->mempools;
-    while (pool != NULL && (pool->is_dying || (const void *)pool != (void *)handle))
+    weir__mempool *pool = context->device->mempools;
+    while (pool != NULL && (pool->is_dying || (void *)pool != (void *)handle))
         pool = pool->next;
     int fd = pool != NULL && pool->shared != NULL ? dup(pool->shared->fd) : -1;
+    if (fd >= 0)
+        pool->is_exported = true;
     weir__mutex_unlock(&context->device->lock);
     if (fd < 0)
         return cudaErrorInvalidValue;
@@ -178,12 +180,27 @@ cudaError_t cudaMemPoolExportToShareableHandle(void *out, cudaMemPool_t pool,
     return fakes_end(error);
 }
 
-/* Of its base only, as the driver's documentation has it. */
+/* Whether that of a block's pool was asked for. */
+static bool pool_is_exported(fakes_context *context, uintptr_t address)
+{
+    weir__mutex_lock(&context->device->lock);
+    const weir__block *block =
+        weir__blocks_at_or_below(&context->device->spans_out, address);
+    bool is_exported = block != NULL && address - block->ptr < block->bytes &&
+                       ((const weir__span *)block)->chunk->pool->is_exported;
+    weir__mutex_unlock(&context->device->lock);
+    return is_exported;
+}
+
+/* Of its base only, as the driver's documentation has it, and once there is a
+ * descriptor of its pool: driver 580.159 answers this error before. */
 cudaError_t cudaMemPoolExportPointer(struct cudaMemPoolPtrExportData *out, void *ptr)
 {
     fakes_context *context;
     weir__shared made;
     int error = begin_in(FAKES_cudaMemPoolExportPointer, &context);
+    if (error == cudaSuccess && !pool_is_exported(context, (uintptr_t)ptr))
+        error = cudaErrorInvalidValue;
     if (error == cudaSuccess)
         error = fakes_error_of(context, context->ops->shared_export(context->device,
                                                                     ptr, &made));

@@ -78,15 +78,23 @@ weir_status support_open(const char *name, const weir_device_options *options,
     return WEIR_OK;
 }
 
+static void must_have_free(weir_device *device, size_t before, size_t slack)
+{
+    size_t now = device_free_bytes(device);
+    if (now + slack < before)
+        print_message("%zu MiB are not free again\n", (before - now) >> 20);
+    must(now + slack >= before);
+}
+
 void must_be_free_again(weir_device *device, size_t before)
 {
-    must(device_free_bytes(device) + SLACK_BYTES >= before);
+    must_have_free(device, before, SLACK_BYTES);
 }
 
 /* Since the beginning, so that what each test leaves adds up. */
 void must_hold_nothing(weir_device *device)
 {
-    must(device_free_bytes(device) + SLACK_BYTES_IN_ALL >= free_at_first);
+    must_have_free(device, free_at_first, SLACK_BYTES_IN_ALL);
 }
 
 void support_must_be_neat(bool all_closed)

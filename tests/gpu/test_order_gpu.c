@@ -222,7 +222,7 @@ static size_t make_until(weir_stream ended, weir_stream *made, size_t most)
 static void memory_waits_for_a_stream_whose_handle_is_used_again(void **state)
 {
     (void)state;
-    enum { MOST = 32 };
+    enum { MOST = 4 };
     scene s;
     unsigned gate;
     weir_stream ended, made[MOST];
