@@ -12,19 +12,16 @@
  * Each fact wants a process of its own where it may spoil the context for the others.
  * Exit status: 0 all confirmed or refused; 1 one is otherwise; 2 wrong usage, or no
  * device. */
-#include "cuda_gate.h"
+#include "cuda_facts.h"
 
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #define ROUNDS 1000
-#define PATIENCE_NS 300000000L /* what has not come back by then waits */
 
 /* What is being asked now. */
 static const char *fact_name, *fact_expected;
@@ -48,8 +45,7 @@ static void tell(const char *word, const char *format, ...)
     fflush(stdout);
 }
 
-/* The answer, once; `seen` is told where it is otherwise. */
-static void answer(bool as_expected, const char *seen)
+void answer(bool as_expected, const char *seen)
 {
     any_otherwise = any_otherwise || !as_expected;
     if (as_expected)
@@ -58,7 +54,7 @@ static void answer(bool as_expected, const char *seen)
         tell("otherwise", "%s: %s", fact_expected, seen);
 }
 
-static bool good(const char *call, int error)
+bool good(const char *call, int error)
 {
     if (error == 0)
         return true;
@@ -67,11 +63,9 @@ static bool good(const char *call, int error)
     return false;
 }
 
-#define GOOD(function, ...) good(#function, (int)function(__VA_ARGS__))
-
 /* ---- streams that two facts are about ---- */
 
-static cudaStream_t stream_of(unsigned flags)
+cudaStream_t stream_of(unsigned flags)
 {
     cudaStream_t stream;
     return GOOD(cudaStreamCreateWithFlags, &stream, flags) ? stream : NULL;
@@ -180,15 +174,7 @@ static void handles_are_reused(void)
 
 /* ---- what waits on the host ---- */
 
-/* A call on a thread of its own. */
-typedef struct aside {
-    int (*run)(void *argument);
-    void *argument;
-    int error;
-    sem_t is_back;
-} aside;
-
-static void *aside_thread(void *argument)
+void *aside_thread(void *argument)
 {
     aside *self = argument;
     self->error = self->run(self->argument);
@@ -276,107 +262,42 @@ static void destroy_does_not_wait(void)
         answer(back == 1, "it waited");
 }
 
-/* ---- capture ---- */
+/* ---- memory ---- */
 
-/* Begins a capture in global mode; null: refused. */
-static cudaStream_t capture_begin(unsigned flags)
+static void small_pinned_is_packed(void)
 {
-    cudaStream_t stream = stream_of(flags);
-    if (stream != NULL
-        && !GOOD(cudaStreamBeginCapture, stream, cudaStreamCaptureModeGlobal))
-        return NULL;
-    return stream;
+    bool is_packed = false;
+    for (int i = 0; i < 16; i++) {
+        void *ptr;
+        if (!GOOD(cudaHostAlloc, &ptr, 3073, cudaHostAllocPortable))
+            return;
+        is_packed = is_packed || (uintptr_t)ptr % 4096 != 0;
+    }
+    answer(is_packed, "16 blocks begin with a page each");
 }
 
-static bool capture_is_intact(cudaStream_t stream)
+static void pool_is_exported_first(void)
 {
-    cudaGraph_t graph = NULL;
-    cudaError_t error = cudaStreamEndCapture(stream, &graph);
+    cudaMemPool_t pool;
+    struct cudaMemPoolProps properties;
+    struct cudaMemPoolPtrExportData place;
+    const enum cudaMemAllocationHandleType kind = cudaMemHandleTypePosixFileDescriptor;
+    cudaStream_t stream = stream_of(cudaStreamNonBlocking);
+    void *ptr;
+    int fd;
+
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.handleTypes = kind;
+    properties.location.type = cudaMemLocationTypeDevice;
+    if (stream == NULL || !GOOD(cudaMemPoolCreate, &pool, &properties)
+        || !GOOD(cudaMallocFromPoolAsync, &ptr, 4 << 20, pool, stream))
+        return;
+    cudaError_t before = cudaMemPoolExportPointer(&place, ptr);
     (void)cudaGetLastError();
-    if (graph != NULL)
-        (void)cudaGraphDestroy(graph);
-    return error == cudaSuccess;
-}
-
-static void legacy_is_not_asked_in_capture(void)
-{
-    enum cudaStreamCaptureStatus status;
-    cudaStream_t stream = capture_begin(cudaStreamDefault);
-    if (stream == NULL)
-        return;
-    cudaError_t error = cudaStreamIsCapturing(cudaStreamLegacy, &status);
-    (void)cudaGetLastError();
-    bool intact = capture_is_intact(stream);
-    answer(error == cudaErrorStreamCaptureImplicit && intact,
-           intact ? cudaGetErrorName(error) : "the capture was spoilt");
-}
-
-typedef struct query {
-    cudaEvent_t event;
-    bool relaxed;
-} query;
-
-static int call_query(void *argument)
-{
-    query *self = argument;
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    if (self->relaxed)
-        (void)cudaThreadExchangeStreamCaptureMode(&mode);
-    return (int)cudaEventQuery(self->event);
-}
-
-/* A query on another thread while this one captures. */
-static void query_in_capture(bool relaxed)
-{
-    query what = { .relaxed = relaxed };
-    aside call = { .run = call_query, .argument = &what };
-    pthread_t thread;
-
-    if (!GOOD(cudaEventCreateWithFlags, &what.event, cudaEventDisableTiming)
-        || !GOOD(cudaEventRecord, what.event, cudaStreamLegacy)
-        || !good("cudaDeviceSynchronize", (int)cudaDeviceSynchronize()))
-        return;
-    cudaStream_t stream = capture_begin(cudaStreamNonBlocking);
-    (void)sem_init(&call.is_back, 0, 0);
-    if (stream == NULL || pthread_create(&thread, NULL, aside_thread, &call) != 0)
-        return;
-    (void)pthread_join(thread, NULL);
-    (void)sem_destroy(&call.is_back);
-    bool intact = capture_is_intact(stream);
-    bool refused = call.error == (int)cudaErrorStreamCaptureUnsupported;
-    if (relaxed)
-        answer(call.error == 0 && intact, intact ? "the query was refused"
-                                                 : "the capture was spoilt");
-    else
-        answer(refused && !intact, refused ? "the capture goes on"
-                                           : "the query was answered");
-}
-
-static void query_spoils_global_capture(void)
-{
-    query_in_capture(false);
-}
-
-static void relaxed_query_spares_capture(void)
-{
-    query_in_capture(true);
-}
-
-static void relaxed_malloc_spares_capture(void)
-{
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    void *ptr = NULL;
-    cudaStream_t stream = capture_begin(cudaStreamNonBlocking);
-    if (stream == NULL || !GOOD(cudaThreadExchangeStreamCaptureMode, &mode))
-        return;
-    cudaError_t error = cudaMalloc(&ptr, 4 << 20);
-    (void)cudaGetLastError();
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
-    bool intact = capture_is_intact(stream);
-    if (error == cudaSuccess)
-        (void)cudaFree(ptr);
-    answer(error == cudaSuccess && intact,
-           intact ? "cudaMalloc was refused" : "the capture was spoilt");
+    if (GOOD(cudaMemPoolExportToShareableHandle, &fd, pool, kind, 0)
+        && GOOD(cudaMemPoolExportPointer, &place, ptr))
+        answer(before == cudaErrorInvalidValue, cudaGetErrorName(before));
 }
 
 /* ---- pools ---- */
@@ -466,6 +387,7 @@ static const struct {
     const char *expected;
 } facts[] = {
 #define FACT(name, expected) { #name, name, expected }
+#define FACT_OF_CAPTURE(name, expected) { #name, fact_##name, expected }
     FACT(legacy_is_a_barrier,
          "an event on a blocking stream is behind what the legacy stream had, and the "
          "other way round"),
@@ -478,16 +400,31 @@ static const struct {
     FACT(pool_free_does_not_wait, "cudaFreeAsync does not wait"),
     FACT(destroy_does_not_wait,
          "cudaStreamDestroy does not wait for the stream's work"),
-    FACT(legacy_is_not_asked_in_capture,
+    FACT_OF_CAPTURE(legacy_is_not_asked_in_capture,
          "while a blocking stream captures, cudaStreamIsCapturing of the legacy stream "
          "answers cudaErrorStreamCaptureImplicit and the capture goes on"),
-    FACT(query_spoils_global_capture,
+    FACT_OF_CAPTURE(query_spoils_global_capture,
          "cudaEventQuery on another thread is refused under a global capture, which it "
          "spoils"),
-    FACT(relaxed_query_spares_capture,
+    FACT_OF_CAPTURE(relaxed_query_spares_capture,
          "in relaxed mode it is answered, and the capture goes on"),
-    FACT(relaxed_malloc_spares_capture,
+    FACT_OF_CAPTURE(relaxed_malloc_spares_capture,
          "cudaMalloc in relaxed mode is served during a capture, which goes on"),
+    FACT_OF_CAPTURE(name_spoils_capture,
+         "cudaStreamGetId and cudaStreamGetFlags of a stream that is captured are "
+         "refused in relaxed mode, too, and spoil the capture"),
+    FACT_OF_CAPTURE(capturing_spares_capture,
+         "whether it is captured may be asked, and the capture goes on"),
+    FACT_OF_CAPTURE(all_is_behind_own_streams,
+         "an event of cuCtxRecordEvent is behind other threads' own streams"),
+    FACT_OF_CAPTURE(all_is_behind_ended_threads,
+         "and behind those of threads that have ended"),
+    FACT_OF_CAPTURE(all_spoils_capture,
+         "cuCtxRecordEvent is refused while anything is captured, and spoils that"),
+    FACT(small_pinned_is_packed,
+         "cudaHostAlloc does not begin a page for what is small"),
+    FACT(pool_is_exported_first,
+         "cudaMemPoolExportPointer is refused until the pool was exported"),
     FACT(pool_returns_at_sync,
          "a pool with release threshold 0 gives its memory back at a stream's wait"),
     FACT(pool_reuses_on_one_stream,
@@ -499,6 +436,7 @@ static const struct {
     FACT(error_stays,
          "a failed call stays the runtime's last error until it is asked for"),
 #undef FACT
+#undef FACT_OF_CAPTURE
 };
 
 #define FACTS (sizeof facts / sizeof *facts)

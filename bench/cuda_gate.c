@@ -59,12 +59,18 @@ void gate_open(gate *self)
 
 int driver_find(const char *symbol, void *out)
 {
+    return driver_find_of(symbol, DRIVER_VERSION, out);
+}
+
+int driver_find_of(const char *symbol, unsigned version, void *out)
+{
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     void *entry = NULL;
 #if CUDART_VERSION >= 12050
-    int error = (int)cudaGetDriverEntryPointByVersion(symbol, &entry, DRIVER_VERSION,
+    int error = (int)cudaGetDriverEntryPointByVersion(symbol, &entry, version,
                                                       cudaEnableDefault, &found);
 #else
+    (void)version;
     int error = (int)cudaGetDriverEntryPoint(symbol, &entry, cudaEnableDefault, &found);
 #endif
     if (error == 0 && (found != cudaDriverEntryPointSuccess || entry == NULL))

@@ -18,5 +18,7 @@ void gate_open(gate *self);
 /* Finds an entry point of the driver's; `out` is where the pointer to it goes. Answers
  * a CUresult: CUDA_ERROR_NOT_FOUND where there is none of that name. */
 int driver_find(const char *symbol, void *out);
+/* The same, as it is since that version of CUDA. */
+int driver_find_of(const char *symbol, unsigned version, void *out);
 
 #endif

@@ -106,14 +106,22 @@ static uint32_t flags_of(const weir_pinned_options *options)
            (options->mapped ? WEIR__PINNED_MAPPED : 0);
 }
 
+/* What is small lies where it happens to; what is whole begins with a page. */
 static weir_status draw(weir_device *device, const void *context, size_t bytes,
                         size_t alignment, void **out)
 {
     const weir_pinned_options *options = context;
-    (void)alignment; /* both are aligned to a page */
-    if (options->on_numa_node)
+    if (options->on_numa_node) /* whole pages */
         return draw_on_node(device, options->numa_node, flags_of(options), bytes, out);
-    return weir__pinned_malloc(device, bytes, flags_of(options), out);
+    weir_status status = weir__pinned_malloc(device, bytes, flags_of(options), out);
+    if (status != WEIR_OK || (uintptr_t)*out % alignment == 0 ||
+        bytes >= WEIR__PINNED_WHOLE)
+        return status;
+    status = weir__pinned_free(device, *out);
+    *out = NULL;
+    if (status != WEIR_OK)
+        return status;
+    return weir__pinned_malloc(device, WEIR__PINNED_WHOLE, flags_of(options), out);
 }
 
 static weir_status give(weir_device *device, const void *context, void *ptr,

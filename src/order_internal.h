@@ -42,6 +42,10 @@ bool weir__clock_can_cover(weir__clock *clock, uint64_t number);
  * lock. */
 weir__clock *weir__find_stream(weir__order *order, weir_stream stream);
 
+/* The clock of the declared capture that an unknown stream is in by its handle; 0:
+ * none. */
+uint64_t weir__order_unknown_capture(weir__order *order, weir_stream stream);
+
 /* Asks all listeners whether clock `clock` may begin, until one refuses. */
 weir_status weir__order_tell_begin(weir__order *order, weir_stream stream,
                                    uint64_t clock) WEIR_REQUIRES(order->listening);

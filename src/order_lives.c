@@ -233,16 +233,24 @@ weir_status weir__order_point(weir__order *order, weir_stream stream, weir__mark
 
 /* No driver call tells about a stream of which only the handle is known, but those in
  * captures are few. */
-static bool unknown_is_captured(weir__order *order, weir_stream stream)
+static uint64_t unknown_capture(weir__order *order, weir_stream stream)
 {
-    for (uint32_t i = 0; i < CLOCK_BUCKETS; i++) {
+    for (uint32_t i = 0; order->captures > 0 && i < CLOCK_BUCKETS; i++) {
         for (const weir__clock *c = order->by_id[i]; c != NULL; c = c->next_by_id) {
             if (c->kind == WEIR__CLOCK_UNKNOWN && c->stream == stream &&
                 c->capture != 0)
-                return true;
+                return c->capture;
         }
     }
-    return false;
+    return 0;
+}
+
+uint64_t weir__order_unknown_capture(weir__order *order, weir_stream stream)
+{
+    weir__mutex_lock(&order->lock);
+    uint64_t capture = unknown_capture(order, stream);
+    weir__mutex_unlock(&order->lock);
+    return capture;
 }
 
 bool weir__order_stream_is_captured(weir__order *order, weir_stream stream)
@@ -255,7 +263,7 @@ bool weir__order_stream_is_captured(weir__order *order, weir_stream stream)
     if (clock != NULL)
         captured = clock->capture != 0;
     else if (order->captures > 0 && stream != WEIR_STREAM_PER_THREAD)
-        captured = unknown_is_captured(order, stream);
+        captured = unknown_capture(order, stream) != 0;
     weir__mutex_unlock(&order->lock);
     return captured;
 }
@@ -307,6 +315,41 @@ static weir_status capture_attach(weir__order *order, weir_stream stream, uint64
     return WEIR_OK;
 }
 
+/* Who an unknown stream is cannot be asked once it is captured: until the end it is
+ * known by its handle, and its clock has a key that is no stream's. */
+static weir_status add_nameless(weir__order *order, weir_stream stream, uint64_t *out)
+{
+    const uint64_t no_stream = (uint64_t)1 << 63;
+    *out = 0;
+    while (*out == 0) { /* as long as other threads take the spare clock in between */
+        weir_status status = weir__order_stock(order);
+        if (status != WEIR_OK)
+            return status;
+        weir__mutex_lock(&order->lock);
+        uint64_t id = weir__clock_name(order);
+        weir__clock *clock = weir__clock_add(order, id, WEIR__CLOCK_UNKNOWN,
+                                             no_stream | id, stream, false);
+        if (clock != NULL) {
+            weir__clock_end_later(order, clock);
+            *out = id;
+        }
+        weir__mutex_unlock(&order->lock);
+    }
+    return WEIR_OK;
+}
+
+/* The clock of a stream that is declared as captured now. */
+static weir_status clock_to_capture(weir__order *order, weir_stream stream,
+                                    uint64_t *out)
+{
+    weir_status status = weir__order_clock(order, stream, out);
+    weir_stream handle = weir__stream_of(stream);
+    if (status != WEIR_CAPTURING || handle == WEIR_STREAM_PER_THREAD ||
+        weir__order_unknown_capture(order, handle) != 0)
+        return status;
+    return add_nameless(order, handle, out);
+}
+
 weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
                                       uint64_t *out)
 {
@@ -324,7 +367,7 @@ weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,
     }
     do { /* last, and again, for stocking may drop the clock of an idle stream */
         uint64_t id;
-        status = weir__order_clock(order, stream, &id);
+        status = clock_to_capture(order, stream, &id);
         if (status == WEIR_OK)
             status = capture_attach(order, weir__stream_of(stream), id, capture_id,
                                     adopted_id);

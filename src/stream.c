@@ -74,6 +74,8 @@ weir_status weir_stream_register(weir_device *device, weir_stream stream)
     bool blocking = false;
     weir_status status = check_own_stream(device, stream);
     if (status == WEIR_OK)
+        status = weir__refuse_capturing(device->order, stream);
+    if (status == WEIR_OK)
         status = weir__stream_get_flags(device, stream, &blocking);
     if (status == WEIR_OK)
         status = weir__order_add_stream(device->order, stream, blocking, false);

@@ -40,14 +40,17 @@ weir__mark weir__order_mark_here(weir__order *order, uint64_t id)
 
 /* ---- recording ---- */
 
+static weir_status refuse_undeclared(void)
+{
+    return weir__fail(WEIR_CAPTURING, "a stream is being captured that Weir was not "
+                                      "told of (weir_capture_begin)");
+}
+
 weir_status weir__refuse_capturing(weir__order *order, weir_stream stream)
 {
     bool capturing = false;
     weir_status status = weir__stream_is_capturing(order->device, stream, &capturing);
-    if (status == WEIR_OK && capturing)
-        return weir__fail(WEIR_CAPTURING, "a stream is being captured that Weir was "
-                                          "not told of (weir_capture_begin)");
-    return status;
+    return status == WEIR_OK && capturing ? refuse_undeclared() : status;
 }
 
 static weir_status record_event(weir__order *order, weir__cover *cover,
@@ -180,6 +183,22 @@ static uint64_t id_in_capture(const weir__clock *clock)
     return clock->capture != 0 ? clock->capture : clock->id;
 }
 
+/* Asks the device whose handle it is. That would spoil a capture of the stream, so the
+ * device is asked for one first: *capture is the clock of a declared one, or 0. */
+static weir_status ask_name(weir__order *order, weir_stream stream, uint64_t *name,
+                            uint64_t *capture)
+{
+    bool is_captured = false;
+    *capture = 0;
+    weir_status status = weir__stream_is_capturing(order->device, stream, &is_captured);
+    if (status == WEIR_OK && !is_captured)
+        return weir__stream_get_id(order->device, stream, name);
+    if (status != WEIR_OK)
+        return status;
+    *capture = weir__order_unknown_capture(order, stream);
+    return *capture != 0 ? WEIR_OK : refuse_undeclared();
+}
+
 /* Asks the device about an unknown stream, or meets a per-thread one for the first
  * time. *out is 0 where no spare clock is left for it. */
 static weir_status meet_stream(weir__order *order, weir_stream stream, uint64_t *out)
@@ -189,8 +208,8 @@ static weir_status meet_stream(weir__order *order, weir_stream stream, uint64_t 
     bool blocking = true;
     if (kind == WEIR__CLOCK_KNOWN) {
         kind = WEIR__CLOCK_UNKNOWN;
-        weir_status status = weir__stream_get_id(order->device, stream, &key);
-        if (status != WEIR_OK)
+        weir_status status = ask_name(order, stream, &key, out);
+        if (status != WEIR_OK || *out != 0)
             return status;
         weir__mutex_lock(&order->lock);
         const weir__clock *met = weir__clock_find_key(order, kind, key);

@@ -353,7 +353,7 @@ static void beginning_survives_every_fault(void **state)
     (void)state;
     static const sweep_of_buffer all[] = {
         { "allocate", NULL, allocate, 17, 1 },
-        { "allocate on unknown", NULL, allocate_on_unknown, 20, 5 },
+        { "allocate on unknown", NULL, allocate_on_unknown, 20, 8 },
         { "adopt", prepare_block, adopt_foreign, 1, 0 },
         { "adopt a block", prepare_block, adopt_block, 1, 0 },
         { "own a view", prepare_alone, view, 2, 1 },
@@ -372,8 +372,8 @@ static void changing_survives_every_fault(void **state)
     static const sweep_of_buffer all[] = {
         { "resize", prepare_alone, resize, 1, 1 },
         { "resize on another", prepare_full, resize_on_other, 8, 8 },
-        { "resize on unknown", prepare_read, resize_on_unknown, 9, 14 },
-        { "resize from unknown", prepare_unknown, resize_on_other, 5, 7 },
+        { "resize on unknown", prepare_read, resize_on_unknown, 9, 18 },
+        { "resize from unknown", prepare_unknown, resize_on_other, 5, 8 },
         { "resize what is known", prepare_known, resize_on_other, 6, 6 },
         { "resize of a retired one", prepare_retired, resize, 4, 3 },
         { "resize in place", prepare_room, resize, 0, 0 },
@@ -382,7 +382,7 @@ static void changing_survives_every_fault(void **state)
         { "reserve", prepare_full, reserve, 8, 8 },
         { "shrink", prepare_room, shrink, 8, 6 },
         { "copy", prepare_full, copy, 10, 8 },
-        { "copy on unknown", prepare_read, copy_on_unknown, 11, 14 },
+        { "copy on unknown", prepare_read, copy_on_unknown, 11, 18 },
         { "copy foreign", prepare_foreign, copy, 7, 6 },
         { "own of two", prepare_shared, own, 10, 11 },
         { "own foreign", prepare_deferred, own, 10, 16 },
@@ -399,9 +399,9 @@ static void order_survives_every_fault(void **state)
     (void)state;
     static const sweep_of_buffer all[] = {
         { "set stream", prepare_full, set_stream, 3, 2 },
-        { "set stream from unknown", prepare_unknown, set_stream, 1, 4 },
-        { "use", prepare_read, use, 16, 22 },
-        { "wait", prepare_full, wait, 14, 17 },
+        { "set stream from unknown", prepare_unknown, set_stream, 1, 5 },
+        { "use", prepare_read, use, 16, 24 },
+        { "wait", prepare_full, wait, 14, 18 },
         { "wait on the host", prepare_full, wait_sync, 1, 5 },
         { "drain", prepare_pending, drain, 1, 5 },
     };
@@ -416,7 +416,7 @@ static void ending_survives_every_fault(void **state)
         { "reset what is read", prepare_read, reset_alone, 0, 0 },
         { "reset what many use", prepare_full, reset_alone, 0, 0 },
         { "reset what is known", prepare_known, reset_alone, 0, 0 },
-        { "reset unknown", prepare_unknown, reset_alone, 1, 4 },
+        { "reset unknown", prepare_unknown, reset_alone, 1, 5 },
         { "reset of a retired one", prepare_retired, reset_alone, 0, 0 },
         { "reset one of two", prepare_shared, reset_other, 0, 0 },
         { "reset both", prepare_shared, reset, 0, 0 },

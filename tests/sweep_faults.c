@@ -388,7 +388,7 @@ static void allocating_survives_every_fault(void **state)
           { 2, 2, 2, 1, 1, 1, 1, 6, 6, 7, 1 } },
         { { "allocate on unknown", NULL, allocate_on_unknown, false, NULL },
           { 4, 4, 5, 19, 19, 19, 19, 35, 5, 24, 19 },
-          { 3, 3, 3, 4, 4, 4, 4, 8, 3, 7, 4 } },
+          { 4, 4, 4, 6, 6, 6, 6, 11, 3, 8, 6 } },
         { { "allocate on per-thread", NULL, allocate_on_per_thread, false, NULL },
           { 4, 4, 5, 19, 19, 19, 19, 37, 7, 26, 19 },
           { 1, 1, 1, 1, 1, 1, 1, 4, 3, 5, 1 } },
@@ -444,7 +444,7 @@ static void freeing_survives_every_fault(void **state)
           { 6, 6, 6, 6, 6, 6, 6, 6, 8, 6, 6 } },
         { { "free on unknown", prepare_free, free_on_unknown, false, NULL },
           { 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2 },
-          { 9, 9, 9, 9, 9, 9, 9, 9, 8, 9, 9 } },
+          { 11, 11, 11, 11, 11, 11, 11, 11, 8, 11, 11 } },
         { { "free on per-thread", prepare_free, free_on_per_thread, false, NULL },
           { 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2 },
           { 6, 6, 6, 6, 6, 6, 6, 6, 8, 6, 6 } },
@@ -468,7 +468,7 @@ static void freeing_survives_every_fault(void **state)
           { 0, 0, 13, 0, 0, 0, 0, 0, 27, 0, 0 } },
         { { "taken after three", prepare_after, take_after_three, false, NULL },
           { 4, 4, 16, 15, 15, 15, 15, 15, 10, 15, 15 },
-          { 3, 3, 16, 21, 21, 21, 21, 21, 21, 21, 21 } },
+          { 4, 4, 17, 23, 23, 23, 23, 23, 21, 23, 23 } },
     };
     sweep_all(all, COUNT_OF(all));
 }

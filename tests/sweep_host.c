@@ -235,13 +235,13 @@ static void copies_survive_every_fault(void **state)
     static const sweep_of_buffer all[] = {
         { "to the host", prepare_alone, to_host, 3, 6 },
         { "to the host on another", prepare_full, to_host_on_other, 8, 12 },
-        { "to the host on unknown", prepare_alone, to_host_on_unknown, 8, 15 },
-        { "to the host from unknown", prepare_unknown, to_host_on_other, 7, 13 },
+        { "to the host on unknown", prepare_alone, to_host_on_unknown, 8, 18 },
+        { "to the host from unknown", prepare_unknown, to_host_on_other, 7, 14 },
         { "to the host, waiting", prepare_full, to_host_sync, 7, 11 },
         { "from the host", prepare_alone, from_host, 3, 6 },
         { "from the host on another", prepare_full, from_host_on_other, 8, 12 },
-        { "from the host on unknown", prepare_alone, from_host_on_unknown, 8, 15 },
-        { "from the host to unknown", prepare_unknown, from_host_on_other, 10, 18 },
+        { "from the host on unknown", prepare_alone, from_host_on_unknown, 8, 18 },
+        { "from the host to unknown", prepare_unknown, from_host_on_other, 10, 19 },
         { "from the host, waiting", prepare_full, from_host_sync, 7, 11 },
     };
     SWEEP_THESE(all);

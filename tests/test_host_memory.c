@@ -111,11 +111,15 @@ static void pages_are_aligned(void **state)
         void *ptr[8];
         for (size_t i = 0; i < 8; i++) {
             must_ok(try_make(device, made, NULL, &ptr[i]));
-            must_equal((uintptr_t)ptr[i] % PAGE, 0);
+            must_equal((uintptr_t)ptr[i] % (made == PINNED ? 256 : PAGE), 0);
         }
         for (size_t i = 0; i < 8; i++)
             must_ok(try_end(device, made, ptr[i]));
     }
+    void *whole; /* of what is pinned; what is smaller is packed */
+    must_ok(weir__pinned_malloc(device, WEIR__PINNED_WHOLE, 0, &whole));
+    must_equal((uintptr_t)whole % PAGE, 0);
+    must_ok(weir__pinned_free(device, whole));
     close_emulated(device);
 }
 

@@ -1,5 +1,5 @@
 /* test_order_streams.c - stream order on every kind of stream: default, unknown,
- * retired, captured, and those that an event could not be recorded on. */
+ * retired, and those that an event could not be recorded on. */
 #include "device/device.h"
 #include "stream_order.h"
 #include "support_scene.h"
@@ -382,127 +382,6 @@ static void unknown_streams_leave_memory_flat(void **state)
     many_streams_leave_memory_flat(false);
 }
 
-/* ---- capture ---- */
-
-static void captured_memory_stays_the_captures_own(void **state)
-{
-    (void)state;
-    scene it = scene_open(false);
-    scene_make_streams(&it);
-    weir_capture *capture;
-    size_t captured;
-    must_ok(weir_capture_begin(it.pool, it.a, &capture));
-    must_ok(weir_emulated_capture_begin(it.device, it.a));
-    void *x = take(it.pool, it.a, SIZE);
-    stamp(it.device, it.a, x, SIZE, 1);
-    give(it.pool, it.a, x, SIZE);
-    must(take(it.pool, it.a, SIZE) == x); /* it may reuse its own */
-    give(it.pool, it.a, x, SIZE);
-    void *other;
-    must_answer(WEIR_LIMIT_REACHED,
-                weir_allocate(it.pool, it.b, SIZE, WEIR_ALIGNMENT, &other));
-    must_ok(weir_emulated_capture_end(it.device, it.a, &captured));
-    must_equal(captured, 1); /* the stamp, and nothing of Weir's */
-    must_ok(weir_capture_end(capture));
-    must_answer(WEIR_INVALID_ARGUMENT, weir_capture_end(capture));
-    must_answer(WEIR_LIMIT_REACHED,
-                weir_allocate(it.pool, it.b, SIZE, WEIR_ALIGNMENT, &other));
-
-    must_ok(weir_capture_release(capture, it.c));
-    must(take(it.pool, it.b, SIZE) == x);
-    give(it.pool, it.b, x, SIZE);
-    scene_close(&it);
-}
-
-/* Freed in the capture, but born before: work from before may still use it, so not even
- * the capture gets it. */
-static void capture_does_not_reuse_what_it_adopts(void **state)
-{
-    (void)state;
-    scene it = scene_open(false);
-    scene_make_streams(&it);
-    weir_capture *capture;
-    void *other, *x = take(it.pool, it.a, SIZE);
-    stamp(it.device, it.a, x, SIZE, 1);
-    must_ok(weir_capture_begin(it.pool, it.a, &capture));
-    give(it.pool, it.a, x, SIZE);
-    must_answer(WEIR_LIMIT_REACHED,
-                weir_allocate(it.pool, it.a, SIZE, WEIR_ALIGNMENT, &other));
-    must_ok(weir_capture_end(capture));
-    must_answer(WEIR_LIMIT_REACHED,
-                weir_allocate(it.pool, it.a, SIZE, WEIR_ALIGNMENT, &other));
-    must_ok(weir_capture_release(capture, it.a));
-    must(take(it.pool, it.b, SIZE) == x);
-    stamp(it.device, it.b, x, SIZE, 2);
-    give(it.pool, it.b, x, SIZE);
-    scene_close(&it);
-}
-
-/* Freed after the end, but before the release: still the capture's. */
-static void memory_born_in_a_capture_returns_to_it(void **state)
-{
-    (void)state;
-    scene it = scene_open(false);
-    scene_make_streams(&it);
-    weir_capture *capture;
-    must_ok(weir_capture_begin(it.pool, it.a, &capture));
-    void *other, *x = take(it.pool, it.a, SIZE);
-    must_ok(weir_capture_end(capture));
-    give(it.pool, it.b, x, SIZE);
-    must_answer(WEIR_LIMIT_REACHED,
-                weir_allocate(it.pool, it.b, SIZE, WEIR_ALIGNMENT, &other));
-    must_ok(weir_capture_release(capture, it.a));
-    must(take(it.pool, it.b, SIZE) == x);
-    give(it.pool, it.b, x, SIZE);
-    scene_close(&it);
-}
-
-static void capture_takes_only_what_is_done(void **state)
-{
-    (void)state;
-    scene it = scene_open(false);
-    scene_make_streams(&it);
-    weir_capture *capture;
-    void *y, *x = take(it.pool, it.a, SIZE);
-    stamp(it.device, it.a, x, SIZE, 1);
-    give(it.pool, it.a, x, SIZE);
-    must_ok(weir_capture_begin(it.pool, it.a, &capture));
-    weir_device_calls before = calls_of(it.device);
-    must_answer(WEIR_LIMIT_REACHED,
-                weir_allocate(it.pool, it.a, SIZE, WEIR_ALIGNMENT, &y));
-    must_answer(WEIR_CAPTURING, weir_stream_wait(it.device, it.a, it.b));
-    must_answer(WEIR_CAPTURING, weir_stream_sync(it.device, it.a));
-    must_answer(WEIR_CAPTURING, weir_stream_destroy(it.device, it.a));
-    must_equal(calls_of(it.device).event_query, before.event_query);
-    must_equal(calls_of(it.device).stream_wait_event, before.stream_wait_event);
-    must_ok(weir_device_sync(it.device));
-    must(take(it.pool, it.a, SIZE) == x);
-    give(it.pool, it.a, x, SIZE);
-    must_ok(weir_capture_release(capture, it.b)); /* ends it as well */
-    scene_close(&it);
-}
-
-static void undeclared_capture_is_left_intact(void **state)
-{
-    (void)state;
-    scene it = scene_open(false);
-    scene_make_streams(&it);
-    size_t captured;
-    void *y, *x = take(it.pool, it.a, SIZE);
-    stamp(it.device, it.a, x, SIZE, 1);
-    give(it.pool, it.a, x, SIZE);
-    must_ok(weir_emulated_capture_begin(it.device, it.b));
-    weir_status status = weir_allocate(it.pool, it.b, SIZE, WEIR_ALIGNMENT, &y);
-    must(status == WEIR_CAPTURING || status == WEIR_LIMIT_REACHED);
-    must_answer(WEIR_CAPTURING, weir_stream_wait(it.device, it.b, it.a));
-    must_answer(WEIR_CAPTURING, weir_stream_wait(it.device, it.a, it.b));
-    must_ok(weir_emulated_capture_end(it.device, it.b, &captured));
-    must_equal(captured, 0);
-    must(take(it.pool, it.b, SIZE) == x);
-    give(it.pool, it.b, x, SIZE);
-    scene_close(&it);
-}
-
 /* ---- when recording fails ---- */
 
 /* An unknown stream's event cannot be recorded later: its memory waits for a device
@@ -572,11 +451,6 @@ int main(void)
         cmocka_unit_test(registered_stream_is_cheap_until_it_is_retired),
         cmocka_unit_test(known_streams_leave_memory_flat),
         cmocka_unit_test(unknown_streams_leave_memory_flat),
-        cmocka_unit_test(captured_memory_stays_the_captures_own),
-        cmocka_unit_test(capture_does_not_reuse_what_it_adopts),
-        cmocka_unit_test(memory_born_in_a_capture_returns_to_it),
-        cmocka_unit_test(capture_takes_only_what_is_done),
-        cmocka_unit_test(undeclared_capture_is_left_intact),
         cmocka_unit_test(memory_without_its_event_waits_for_the_device),
         cmocka_unit_test(memory_of_a_nameless_stream_is_set_aside),
     };

@@ -23,10 +23,11 @@
  *
  * A stream that is captured and not declared is noticed wherever Weir would record on
  * it, ask about it or wait for it, or make another stream wait for it: the answer is
- * CAPTURING, and the capture goes on. What needs no such call is not noticed: memory
- * that is free on that stream already is handed out to it as ever, and is not kept for
- * the graph. The legacy stream counts as captured while a blocking stream is; the whole
- * device, while a stream is that was declared, or made by or registered with Weir. */
+ * CAPTURING, and the capture goes on; of a stream that Weir does not know, by any call.
+ * What needs no such call is not noticed: memory that is free on that stream already is
+ * handed out to it as ever, and is not kept for the graph. The legacy stream counts as
+ * captured while a blocking stream is; the whole device, while a stream is that was
+ * declared, or made by or registered with Weir. */
 #ifndef WEIR_CAPTURE_H
 #define WEIR_CAPTURE_H
 

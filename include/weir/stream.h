@@ -69,8 +69,8 @@ WEIR_API weir_status weir_stream_destroy(weir_device *device, weir_stream stream
 
 /* Introduces a stream made elsewhere. Its owner promises weir_stream_retire before
  * destroying it; in return its events can be recorded late or never. Default
- * streams are known already: INVALID_ARGUMENT, as for one known already.
- * OUT_OF_HOST_MEMORY as for weir_stream_create. */
+ * streams are known already: INVALID_ARGUMENT, as for one known already. CAPTURING: it
+ * is being captured, which goes on. OUT_OF_HOST_MEMORY as for weir_stream_create. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_stream_register(weir_device *device, weir_stream stream);
 

@@ -82,6 +82,14 @@ static weir_status status_of(weir__cuda_call kind, cudaError_t error)
     }
 }
 
+/* A device that has such memory maps it: what it cannot map was said to be longer than
+ * it is (driver 580.159). */
+static bool is_too_long(weir__cuda_call kind, cudaError_t error, const char *call)
+{
+    return kind == WEIR__CUDA_OPEN && error == cudaErrorNotSupported && call != NULL &&
+           strcmp(call, "cuMemMap") == 0;
+}
+
 weir_status weir__cuda_judge(weir__cuda *self, weir__cuda_call kind, cudaError_t error,
                              const char *call)
 {
@@ -95,7 +103,9 @@ weir_status weir__cuda_judge(weir__cuda *self, weir__cuda_call kind, cudaError_t
                                "not of that length",
                                (int)self->ordinal);
     int length = (int)strcspn(call, "(");
-    return weir__cuda_fail(self, status_of(kind, error), (int32_t)error,
+    weir_status status = is_too_long(kind, error, call) ? WEIR_INVALID_ARGUMENT
+                                                        : status_of(kind, error);
+    return weir__cuda_fail(self, status, (int32_t)error,
                            "%.*s on cuda:%d answered %s (%d): %s", length, call,
                            (int)self->ordinal, cudaGetErrorName(error), (int)error,
                            cudaGetErrorString(error));

@@ -109,8 +109,7 @@ static cudaError_t object_make(weir__cuda *self, size_t bytes, weir__cuda_mappin
 }
 
 /* Whether what was imported is memory of the device, of that kind. How long it is the
- * driver does not say: it refuses to map more of it than there is (580.159 answers
- * CUDA_ERROR_NOT_SUPPORTED to that). */
+ * driver does not say: it refuses to map more of it than there is. */
 static cudaError_t check_object(weir__cuda *self, CUmemGenericAllocationHandle handle,
                                 const char **call)
 {
@@ -148,10 +147,7 @@ static cudaError_t object_open(weir__cuda *self, const weir__shared *from,
         (void)self->driver.object_release(it->handle);
         return error;
     }
-    error = mapping_make(self, granule, it, call);
-    if (error == cudaErrorNotSupported) /* the driver can, but there is not that much */
-        error = WEIR__REFUSE(cudaErrorInvalidValue);
-    return error;
+    return mapping_make(self, granule, it, call);
 }
 
 /* Makes an object, or opens one where `from` is not null; its record is to be made. */

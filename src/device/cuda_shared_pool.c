@@ -35,7 +35,7 @@ cudaError_t weir__cuda_pool_export(const weir__cuda_block *block, weir__shared *
     if (error != cudaSuccess)
         return error;
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* the driver promises nothing */
-    /* Of a pool that has never been exported the driver tells no place (seen on 580.159:
+    /* Of a pool that was never exported the driver tells no place (seen of 580.159:
      * cudaErrorInvalidValue). */
     error = WEIR__ASK(
         "cudaMemPoolExportPointer",

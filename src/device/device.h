@@ -38,6 +38,7 @@ struct weir__order;
 struct weir_resource;
 
 /* How host memory is pinned; or'ed. */
+#define WEIR__PINNED_WHOLE ((size_t)2 << 20)
 #define WEIR__PINNED_PORTABLE 1u
 #define WEIR__PINNED_MAPPED   2u
 
@@ -88,7 +89,10 @@ typedef struct weir__device_ops {
 
     weir_status (*stream_create)(void *self, bool blocking, weir_stream *out);
     weir_status (*stream_destroy)(void *self, weir_stream stream);
-    /* Never used twice in a process; for legacy and per-thread ones too. */
+    /* Never used twice in a process; for legacy and per-thread ones too. Neither this
+     * nor the flags may be asked for while the stream is captured: that spoils the
+     * capture, in every mode, and is refused (DEVICE_ERROR). Seen of driver 580.159,
+     * which answers cudaErrorStreamCaptureUnsupported. */
     weir_status (*stream_get_id)(void *self, weir_stream stream, uint64_t *out);
     weir_status (*stream_get_flags)(void *self, weir_stream stream, bool *blocking);
     /* Also of the legacy stream while a blocking one is captured. */
@@ -123,8 +127,10 @@ typedef struct weir__device_ops {
      * the options ask for is refused, there is no memory either. */
     weir_status (*managed_malloc)(void *self, size_t bytes,
                                   const weir_managed_options *options, void **out);
-    /* Host memory that is pinned, aligned to a page; and host memory of the caller's,
-     * whole pages, made so. Work that uses it is done before the end. */
+    /* Host memory that is pinned, aligned to a page where it is WEIR__PINNED_WHOLE or
+     * more, else to 256 at least (driver 580.159 packs what is smaller); and host
+     * memory of the caller's, whole pages, made so. Work that uses it is done before
+     * the end. */
     weir_status (*pinned_malloc)(void *self, size_t bytes, uint32_t flags, void **out);
     weir_status (*pinned_free)(void *self, void *ptr);
     weir_status (*host_register)(void *self, void *ptr, size_t bytes, uint32_t flags);

@@ -10,10 +10,11 @@
  * that was recorded in it, and must be behind the origin again, all of it, when the
  * origin ends the capture. Then all of them are ordinary streams again.
  *
- * As with a real driver: nobody may ask about or wait for a capturing stream, an
- * event that it recorded, or the whole device; no operation may go on the legacy
- * stream while a blocking one captures; no wait may lead into a capture from outside,
- * and none from one capture into another. Allocating is fine, as in relaxed mode. */
+ * As with a real driver: nobody may ask about or wait for a capturing stream (not even
+ * for its number, only whether it is captured), an event that it recorded, or the whole
+ * device; no operation may go on the legacy stream while a blocking one captures; no
+ * wait may lead into a capture from outside, and none from one capture into another.
+ * Allocating is fine, as in relaxed mode. */
 #include <string.h>
 
 #include "device/emulated.h"

@@ -10,6 +10,7 @@
 
 #define GRANULE   ((size_t)512)
 #define PAGE      ((size_t)4096)
+#define PACKED    ((size_t)512) /* how small pinned memory is aligned */
 #define BYTES_MAX (SIZE_MAX >> 17) /* 128 TiB: what a process can address */
 
 /* What of a block was told last to be in some place. */
@@ -223,7 +224,7 @@ weir_status weir__emulated_pinned_malloc(void *device, size_t bytes, uint32_t fl
     weir_status status = weir__emulated_begin(self, WEIR__CALL_pinned_malloc);
     if (status == WEIR_OK)
         status = make_locked(self, WEIR__HOST_PINNED, WEIR__CALL_pinned_malloc, bytes,
-                             PAGE, out);
+                             bytes < WEIR__PINNED_WHOLE ? PACKED : PAGE, out);
     weir__mutex_unlock(&self->lock);
     return status;
 }

@@ -204,12 +204,20 @@ static weir_status begin_on(weir__emulated *self, weir__call call, weir_stream s
     return status == WEIR_OK ? weir__stream_find(self, stream, out) : status;
 }
 
+/* Who a stream is nobody may ask while it is captured; the legacy one is not. */
+static weir_status forbid_name(weir__queue *queue)
+{
+    return queue->is_legacy ? WEIR_OK : weir__capture_forbid(queue->device, queue);
+}
+
 weir_status weir__emulated_stream_get_id(void *device, weir_stream stream,
                                          uint64_t *out)
 {
     weir__emulated *self = device;
     weir__queue *queue;
     weir_status status = begin_on(self, WEIR__CALL_stream_get_id, stream, &queue);
+    if (status == WEIR_OK)
+        status = forbid_name(queue);
     if (status == WEIR_OK)
         *out = queue->id;
     weir__mutex_unlock(&self->lock);
@@ -222,6 +230,8 @@ weir_status weir__emulated_stream_get_flags(void *device, weir_stream stream,
     weir__emulated *self = device;
     weir__queue *queue;
     weir_status status = begin_on(self, WEIR__CALL_stream_get_flags, stream, &queue);
+    if (status == WEIR_OK)
+        status = forbid_name(queue);
     if (status == WEIR_OK)
         *blocking = queue->is_blocking;
     weir__mutex_unlock(&self->lock);

@@ -1,0 +1,201 @@
+/* test_order_captures.c - stream order where streams are captured, declared or not,
+ * known to Weir or not. */
+#include "device/device.h"
+#include "stream_order.h"
+#include "support_scene.h"
+
+static void captured_memory_stays_the_captures_own(void **state)
+{
+    (void)state;
+    scene it = scene_open(false);
+    scene_make_streams(&it);
+    weir_capture *capture;
+    size_t captured;
+    must_ok(weir_capture_begin(it.pool, it.a, &capture));
+    must_ok(weir_emulated_capture_begin(it.device, it.a));
+    void *x = take(it.pool, it.a, SIZE);
+    stamp(it.device, it.a, x, SIZE, 1);
+    give(it.pool, it.a, x, SIZE);
+    must(take(it.pool, it.a, SIZE) == x); /* it may reuse its own */
+    give(it.pool, it.a, x, SIZE);
+    void *other;
+    must_answer(WEIR_LIMIT_REACHED,
+                weir_allocate(it.pool, it.b, SIZE, WEIR_ALIGNMENT, &other));
+    must_ok(weir_emulated_capture_end(it.device, it.a, &captured));
+    must_equal(captured, 1); /* the stamp, and nothing of Weir's */
+    must_ok(weir_capture_end(capture));
+    must_answer(WEIR_INVALID_ARGUMENT, weir_capture_end(capture));
+    must_answer(WEIR_LIMIT_REACHED,
+                weir_allocate(it.pool, it.b, SIZE, WEIR_ALIGNMENT, &other));
+
+    must_ok(weir_capture_release(capture, it.c));
+    must(take(it.pool, it.b, SIZE) == x);
+    give(it.pool, it.b, x, SIZE);
+    scene_close(&it);
+}
+
+/* Freed in the capture, but born before: work from before may still use it, so not even
+ * the capture gets it. */
+static void capture_does_not_reuse_what_it_adopts(void **state)
+{
+    (void)state;
+    scene it = scene_open(false);
+    scene_make_streams(&it);
+    weir_capture *capture;
+    void *other, *x = take(it.pool, it.a, SIZE);
+    stamp(it.device, it.a, x, SIZE, 1);
+    must_ok(weir_capture_begin(it.pool, it.a, &capture));
+    give(it.pool, it.a, x, SIZE);
+    must_answer(WEIR_LIMIT_REACHED,
+                weir_allocate(it.pool, it.a, SIZE, WEIR_ALIGNMENT, &other));
+    must_ok(weir_capture_end(capture));
+    must_answer(WEIR_LIMIT_REACHED,
+                weir_allocate(it.pool, it.a, SIZE, WEIR_ALIGNMENT, &other));
+    must_ok(weir_capture_release(capture, it.a));
+    must(take(it.pool, it.b, SIZE) == x);
+    stamp(it.device, it.b, x, SIZE, 2);
+    give(it.pool, it.b, x, SIZE);
+    scene_close(&it);
+}
+
+/* Freed after the end, but before the release: still the capture's. */
+static void memory_born_in_a_capture_returns_to_it(void **state)
+{
+    (void)state;
+    scene it = scene_open(false);
+    scene_make_streams(&it);
+    weir_capture *capture;
+    must_ok(weir_capture_begin(it.pool, it.a, &capture));
+    void *other, *x = take(it.pool, it.a, SIZE);
+    must_ok(weir_capture_end(capture));
+    give(it.pool, it.b, x, SIZE);
+    must_answer(WEIR_LIMIT_REACHED,
+                weir_allocate(it.pool, it.b, SIZE, WEIR_ALIGNMENT, &other));
+    must_ok(weir_capture_release(capture, it.a));
+    must(take(it.pool, it.b, SIZE) == x);
+    give(it.pool, it.b, x, SIZE);
+    scene_close(&it);
+}
+
+static void capture_takes_only_what_is_done(void **state)
+{
+    (void)state;
+    scene it = scene_open(false);
+    scene_make_streams(&it);
+    weir_capture *capture;
+    void *y, *x = take(it.pool, it.a, SIZE);
+    stamp(it.device, it.a, x, SIZE, 1);
+    give(it.pool, it.a, x, SIZE);
+    must_ok(weir_capture_begin(it.pool, it.a, &capture));
+    weir_device_calls before = calls_of(it.device);
+    must_answer(WEIR_LIMIT_REACHED,
+                weir_allocate(it.pool, it.a, SIZE, WEIR_ALIGNMENT, &y));
+    must_answer(WEIR_CAPTURING, weir_stream_wait(it.device, it.a, it.b));
+    must_answer(WEIR_CAPTURING, weir_stream_sync(it.device, it.a));
+    must_answer(WEIR_CAPTURING, weir_stream_destroy(it.device, it.a));
+    must_equal(calls_of(it.device).event_query, before.event_query);
+    must_equal(calls_of(it.device).stream_wait_event, before.stream_wait_event);
+    must_ok(weir_device_sync(it.device));
+    must(take(it.pool, it.a, SIZE) == x);
+    give(it.pool, it.a, x, SIZE);
+    must_ok(weir_capture_release(capture, it.b)); /* ends it as well */
+    scene_close(&it);
+}
+
+static void undeclared_capture_is_left_intact(void **state)
+{
+    (void)state;
+    scene it = scene_open(false);
+    scene_make_streams(&it);
+    size_t captured;
+    void *y, *x = take(it.pool, it.a, SIZE);
+    stamp(it.device, it.a, x, SIZE, 1);
+    give(it.pool, it.a, x, SIZE);
+    must_ok(weir_emulated_capture_begin(it.device, it.b));
+    weir_status status = weir_allocate(it.pool, it.b, SIZE, WEIR_ALIGNMENT, &y);
+    must(status == WEIR_CAPTURING || status == WEIR_LIMIT_REACHED);
+    must_answer(WEIR_CAPTURING, weir_stream_wait(it.device, it.b, it.a));
+    must_answer(WEIR_CAPTURING, weir_stream_wait(it.device, it.a, it.b));
+    must_ok(weir_emulated_capture_end(it.device, it.b, &captured));
+    must_equal(captured, 0);
+    must(take(it.pool, it.b, SIZE) == x);
+    give(it.pool, it.b, x, SIZE);
+    scene_close(&it);
+}
+
+/* The driver bears no question who a capturing stream is: what Weir does not know is
+ * left alone, and what comes back there is set aside. */
+static void undeclared_capture_of_an_unknown_stream_is_left_intact(void **state)
+{
+    (void)state;
+    scene it = scene_open(false);
+    weir_stream foreign;
+    size_t captured;
+    void *y;
+    must_ok(weir_emulated_stream_create(it.device, WEIR_STREAM_NON_BLOCKING, &foreign));
+    void *x = take(it.pool, foreign, SIZE);
+    stamp(it.device, foreign, x, SIZE, 1);
+    must_ok(weir_emulated_capture_begin(it.device, foreign));
+    must_answer(WEIR_CAPTURING,
+                weir_allocate(it.pool, foreign, SIZE, WEIR_ALIGNMENT, &y));
+    must_answer(WEIR_CAPTURING, weir_stream_register(it.device, foreign));
+    give(it.pool, foreign, x, SIZE);
+    must_ok(weir_emulated_capture_end(it.device, foreign, &captured));
+    must_equal(captured, 0);
+    must(weir_allocate(it.pool, foreign, SIZE, WEIR_ALIGNMENT, &y) != WEIR_OK);
+    must_ok(weir_device_sync(it.device));
+    must(take(it.pool, foreign, SIZE) == x);
+    give(it.pool, foreign, x, SIZE);
+    must_ok(weir_emulated_stream_destroy(it.device, foreign));
+    scene_close(&it);
+}
+
+/* One that is declared is known by its handle until the end: whether that was before
+ * the driver's own beginning or after it, when nobody may ask who it is. */
+static void declared_capture_of_an_unknown_stream_is_known(void **state)
+{
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        scene it = scene_open(false);
+        weir_stream foreign;
+        weir_capture *capture, *none;
+        size_t captured;
+        void *y;
+        must_ok(weir_emulated_stream_create(it.device, WEIR_STREAM_NON_BLOCKING,
+                                            &foreign));
+        if (late)
+            must_ok(weir_emulated_capture_begin(it.device, foreign));
+        must_ok(weir_capture_begin(it.pool, foreign, &capture));
+        if (!late)
+            must_ok(weir_emulated_capture_begin(it.device, foreign));
+        must_answer(WEIR_CAPTURING, weir_capture_begin(it.pool, foreign, &none));
+        void *x = take(it.pool, foreign, SIZE);
+        stamp(it.device, foreign, x, SIZE, 1);
+        give(it.pool, foreign, x, SIZE);
+        must(take(it.pool, foreign, SIZE) == x); /* its own comes back to it */
+        give(it.pool, foreign, x, SIZE);
+        must_ok(weir_emulated_capture_end(it.device, foreign, &captured));
+        must_equal(captured, 1);
+        must_ok(weir_capture_end(capture));
+        must(weir_allocate(it.pool, foreign, SIZE, WEIR_ALIGNMENT, &y) != WEIR_OK);
+        must_ok(weir_capture_release(capture, foreign));
+        must(take(it.pool, foreign, SIZE) == x);
+        give(it.pool, foreign, x, SIZE);
+        must_ok(weir_emulated_stream_destroy(it.device, foreign));
+        scene_close(&it);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(captured_memory_stays_the_captures_own),
+        cmocka_unit_test(capture_does_not_reuse_what_it_adopts),
+        cmocka_unit_test(memory_born_in_a_capture_returns_to_it),
+        cmocka_unit_test(capture_takes_only_what_is_done),
+        cmocka_unit_test(undeclared_capture_is_left_intact),
+        cmocka_unit_test(undeclared_capture_of_an_unknown_stream_is_left_intact),
+        cmocka_unit_test(declared_capture_of_an_unknown_stream_is_known),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
