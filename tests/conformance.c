@@ -37,9 +37,6 @@ static const struct kind {
 } kinds[] = {
     { "system(headroom=2GiB)", NULL },
     { "device", NULL }, { "system", NULL }, { "managed", NULL }, { "pinned", NULL },
-    { "async", NULL },
-    { "async(pool=default)", NULL },
-    { "async(handle_types=posix_fd)", NULL },
     { "shareable", NULL },
     { "shareable(kind=legacy)", NULL },
     { "growable", NULL }, { "growable(pages_only=true)", NULL },
@@ -47,7 +44,6 @@ static const struct kind {
     { "callback", make_callback },
     { "pool/device", NULL }, { "pool/system", NULL },
     { "pool/managed", NULL }, { "pool/pinned", NULL },
-    { "pool/async", NULL },
     { "pool/shareable", NULL },
     { "pool/growable", NULL }, { "pool/growable(remap=true)", NULL },
     { "pool/pool/device", NULL },
@@ -72,6 +68,10 @@ static const struct kind {
     { "binning/pool/device", NULL },
     { "binning(min=18, max=20)/device", NULL },
     { "arena/device", NULL }, { "arena(superblock=8MiB, arenas=1)/system", NULL },
+    { "async", NULL },
+    { "async(pool=default)", NULL },
+    { "async(handle_types=posix_fd)", NULL },
+    { "pool/async", NULL },
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 

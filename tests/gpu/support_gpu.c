@@ -20,6 +20,9 @@
 #define SLACK_BYTES ((size_t)16 << 20)
 #define SLACK_BYTES_IN_ALL ((size_t)64 << 20)
 
+/* More than a gate takes to give up: as long as a device may be open in a test. */
+#define WATCH_SECONDS 30
+
 void support_must_succeed(cudaError_t error, const char *call, const char *file,
                           int line)
 {
@@ -70,6 +73,7 @@ weir_status support_open(const char *name, const weir_device_options *options,
     }
     if (status != WEIR_OK)
         return status;
+    support_watch(WATCH_SECONDS);
     must_cuda(kernels_begin());
     if (!is_begun)
         free_at_first = device_free_bytes(*out);
@@ -94,6 +98,7 @@ void must_be_free_again(weir_device *device, size_t before)
 /* Since the beginning, so that what each test leaves adds up. */
 void must_hold_nothing(weir_device *device)
 {
+    support_watch(0);
     must_have_free(device, free_at_first, SLACK_BYTES_IN_ALL);
 }
 

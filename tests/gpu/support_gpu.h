@@ -24,4 +24,8 @@ void let_others_run(weir_stream aside);
 /* Claims that what is on `stream` waits, though all that can run has had the time. */
 void must_be_waiting(weir_device *device, weir_stream stream, weir_stream aside);
 
+/* Unless it is called again within so many seconds (0: that is off), all threads tell
+ * where they are, and the program ends: a real device may not come back. */
+void support_watch(unsigned seconds);
+
 #endif
