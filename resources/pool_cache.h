@@ -141,6 +141,8 @@ typedef struct weir__cache {
     weir__block_list spill;
     weir__bin bins[WEIR__BINS];
     weir__lost lost;         /* until the pool knows */
+    uint64_t own_of;         /* whose own stream it is, a thread's number; or 0: see
+                                pool_own.c */
 } weir__cache;
 
 /* No stream's, and empty. */

@@ -125,7 +125,7 @@ void weir__cache_settle_some_locked(weir__pool *pool, weir__cache *cache)
 static inline void weir__cache_settle_spilt_locked(weir__pool *pool, weir__cache *cache)
     WEIR_REQUIRES(pool->lock)
 {
-    cache->is_quiet = weir__pool_is_quiet_locked(pool);
+    weir__cache_note_quiet_locked(pool, cache);
     if ((cache->spill.count | cache->lost.lists) != 0)
         weir__cache_settle_some_locked(pool, cache);
 }
@@ -135,7 +135,8 @@ static inline void weir__cache_settle_spilt_locked(weir__pool *pool, weir__cache
 void weir__cache_close(weir__pool *pool, weir__cache *cache);
 static inline void weir__cache_close_sometimes(weir__pool *pool, weir__cache *cache)
 {
-    if (WEIR_UNLIKELY(cache->unclosed >= WEIR__CLOSE_EVERY && !cache->is_quiet))
+    const uint32_t most = cache->own_of != 0 ? 0 : WEIR__CLOSE_EVERY - 1;
+    if (WEIR_UNLIKELY(cache->unclosed > most && !cache->is_quiet))
         weir__cache_close(pool, cache);
 }
 
@@ -195,7 +196,7 @@ static inline uint64_t weir__cache_mark_locked(weir__pool *pool, weir__cache *ca
                                                uint32_t blocks)
     WEIR_REQUIRES(pool->lock)
 {
-    cache->is_quiet = weir__pool_is_quiet_locked(pool);
+    weir__cache_note_quiet_locked(pool, cache);
     return weir__cache_mark(cache, blocks);
 }
 

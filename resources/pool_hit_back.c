@@ -32,7 +32,7 @@ static void deposit(weir__pool *self, weir__cache *cache, weir__bin *bin)
     bin->full = 0;
     weir__mutex_lock(&self->lock);
     self->releases += WEIR__MAGAZINE;
-    cache->is_quiet = weir__pool_is_quiet_locked(self);
+    weir__cache_note_quiet_locked(self, cache);
     if (was_quiet && !cache->is_quiet) {
         weir__mutex_unlock(&self->lock);
         weir__cache_close(self, cache);

@@ -423,6 +423,15 @@ static inline bool weir__pool_is_quiet_locked(const weir__pool *pool)
     return pool->releases - pool->wanted_at >= WEIR__POOL_QUIET_AFTER;
 }
 
+/* Whether others may want memory. What is freed on a thread's own stream is closed at
+ * once, while the thread can. */
+static inline void weir__cache_note_quiet_locked(const weir__pool *pool,
+                                                 weir__cache *cache)
+    WEIR_REQUIRES(pool->lock)
+{
+    cache->is_quiet = cache->own_of == 0 && weir__pool_is_quiet_locked(pool);
+}
+
 /* One has not. */
 static inline void weir__pool_note_want_locked(weir__pool *pool)
     WEIR_REQUIRES(pool->lock)

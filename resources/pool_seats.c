@@ -14,11 +14,6 @@
 
 #define SEATS_SWEPT_AT 32u
 
-/* All seats of a thread. */
-struct weir__thread_caches {
-    weir__seat *mine;
-};
-
 weir__seat weir__no_seat;
 weir__cache weir__no_cache = { .stream = (weir_stream)&weir__no_cache,
                                .alias = (weir_stream)&weir__no_cache };
@@ -36,12 +31,6 @@ weir__seat *weir__seat_search(const weir__pool *pool)
     return seat;
 }
 
-static bool is_dead(const weir__seat *seat)
-{
-    /* Acquire: the pool has finished with it. */
-    return atomic_load_explicit(&seat->is_dead, memory_order_acquire);
-}
-
 static void seat_free(weir__seat *seat)
 {
     weir__host_free(seat->caches);
@@ -54,7 +43,7 @@ static void sweep_mine(weir__thread_caches *caches)
     weir__seat **link = &caches->mine;
     while (*link != NULL) {
         weir__seat *seat = *link;
-        if (!is_dead(seat)) {
+        if (!weir__seat_is_dead(seat)) {
             link = &seat->next_mine;
             continue;
         }
@@ -173,14 +162,17 @@ bool weir__cache_empty(weir__pool *self, weir__cache *cache)
 {
     weir__cache_spill_all(cache, &self->heap.view);
     bool any = cache->spill.count > 0 || cache->lost.lists > 0;
-    if (!any && cache->unclosed == 0)
+    const bool is_foreign = cache->own_of != 0 &&
+                            cache->own_of != weir__thread_self()->number;
+    if (!any && (cache->unclosed == 0 || is_foreign))
         return false;
-    /* Taken now, when all of it is free, and closed before others see it. */
+    /* Taken now, when all of it is free, and closed before others see it; but for what
+     * only its thread can close, which does so when it comes by. */
     weir__mark mark = weir__order_mark_closed(self->order, cache->clock);
-    cache->unclosed = 0;
+    cache->unclosed = is_foreign;
     cache->bytes = 0;
     weir__mutex_lock(&self->lock);
-    cache->is_quiet = weir__pool_is_quiet_locked(self);
+    weir__cache_note_quiet_locked(self, cache);
     weir__pool_note_lost_locked(self, &cache->lost);
     weir__pool_settle_locked(self, &cache->spill, mark);
     weir__mutex_unlock(&self->lock);
@@ -192,6 +184,7 @@ static void cache_end(weir__pool *self, weir__cache *cache)
     weir__mutex_lock(&self->lock);
     weir__heap_owner_at(&self->heap, cache->owner)->pins--;
     weir__mutex_unlock(&self->lock);
+    weir__order_let_go(self->order, cache->clock);
     weir__host_free(cache);
 }
 
@@ -299,13 +292,14 @@ static void table_remove(weir__seat *seat, uint32_t at)
     }
 }
 
-static void forget_stream(weir__pool *self, weir__seat *seat, weir_stream stream)
+void weir__seat_forget(weir__pool *self, weir__seat *seat, weir_stream stream,
+                       uint64_t clock)
 {
     if (seat->caches == NULL)
         return;
     uint32_t at = table_at(seat->caches, seat->mask, stream);
     weir__cache *cache = seat->caches[at];
-    if (cache == NULL)
+    if (cache == NULL || (cache->own_of != 0 && cache->clock != clock))
         return;
     table_remove(seat, at);
     (void)weir__cache_empty(self, cache);
@@ -319,7 +313,7 @@ void weir__pool_stream_changes(weir__order_listener *listener, weir_stream strea
                                               offsetof(weir__pool, listener));
     weir__pool_seats_close(self);
     for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next)
-        forget_stream(self, seat, stream);
+        weir__seat_forget(self, seat, stream, clock);
     weir__pool_seats_open(self);
     /* What went to heap and depot may have a number that no mark was taken for yet. */
     (void)weir__order_mark_closed(self->order, clock);
@@ -365,25 +359,30 @@ static bool table_grow(weir__seat *seat, weir__spare_seat *spare)
     return true;
 }
 
-/* A cache for `stream`, whose clock is steady; inside of the gate. Without memory there
- * is none. */
+/* A cache for `stream`, whose clock is steady, or the thread's own; inside of the gate.
+ * Without memory there is none. */
 static weir__cache *cache_add(weir__pool *self, weir__seat *seat, weir_stream stream,
                               weir__spare_seat *spare)
 {
     uint64_t clock;
     const _Atomic uint64_t *counter;
+    const bool is_own = stream == WEIR_STREAM_PER_THREAD;
     if (!table_grow(seat, spare) ||
-        !weir__order_steady(self->order, stream, &clock, &counter))
+        !(is_own ? weir__order_hold_own(self->order, &clock, &counter)
+                 : weir__order_steady(self->order, stream, &clock, &counter)))
         return NULL;
     weir__cache *cache =
         memory_for(spare != NULL ? &spare->cache : NULL, sizeof *cache);
-    if (cache == NULL)
+    if (cache == NULL) {
+        weir__order_let_go(self->order, clock);
         return NULL;
+    }
     *cache = (weir__cache){ .stream = stream,
                             .alias = stream == WEIR_STREAM_LEGACY ? NULL : stream,
                             .holder_tag = weir__holder_tag(seat->number),
                             .spill.holder_tag = weir__holder_tag(seat->number),
-                            .clock = clock, .counter = counter };
+                            .clock = clock, .counter = counter,
+                            .own_of = is_own ? weir__thread_self()->number : 0 };
     for (uint32_t i = 0; i < WEIR__SMALL_BINS; i++)
         cache->bins[i].grains = i + 1;
     weir__mutex_lock(&self->lock);
@@ -394,6 +393,7 @@ static weir__cache *cache_add(weir__pool *self, weir__seat *seat, weir_stream st
         weir__pool_add_cache(owner, cache, seat->number);
     weir__mutex_unlock(&self->lock);
     if (owner == NULL) {
+        weir__order_let_go(self->order, clock);
         weir__host_free(cache);
         return NULL;
     }
@@ -464,7 +464,7 @@ static bool leave_seat(weir__seat *seat)
 static void seat_leave(weir__seat *seat)
 {
     while (!leave_seat(seat)) {
-        if (is_dead(seat)) {
+        if (weir__seat_is_dead(seat)) {
             seat_free(seat);
             return;
         }
@@ -501,10 +501,11 @@ static weir__thread_caches *caches_here(weir__spare_seat *spare)
 static uint32_t take_seat(weir__pool *self, weir_stream stream, weir__spare_seat *spare)
 {
     weir__thread_caches *caches = caches_here(spare);
-    if (caches == NULL)
+    if (caches == NULL || (stream == WEIR_STREAM_PER_THREAD &&
+                           !weir__pool_watch_own(self, caches)))
         return WEIR__HEAP_HOMES;
     weir__seat *seat = weir__seat_search(self);
-    if (seat != NULL && is_dead(seat)) {
+    if (seat != NULL && weir__seat_is_dead(seat)) {
         sweep_mine(caches);
         seat = NULL;
     }
@@ -561,7 +562,7 @@ void weir__pool_take_spare_seat(weir__pool *self, weir_stream stream)
     uint64_t clock;
     const _Atomic uint64_t *counter;
     const weir__seat *seat = weir__seat_here(self);
-    bool has_one = seat != NULL && !seat->gives_back && !is_dead(seat);
+    bool has_one = seat != NULL && !seat->gives_back && !weir__seat_is_dead(seat);
     if (self->gate_bytes == 0 || has_one ||
         !weir__order_steady(self->order, stream, &clock, &counter))
         return;
@@ -583,7 +584,7 @@ void weir_thread_flush(void)
         return;
     for (weir__seat *seat = caches->mine; seat != NULL; seat = seat->next_mine) {
         bool is_in;
-        while (!(is_in = weir__gate_enter(&seat->gate)) && !is_dead(seat))
+        while (!(is_in = weir__gate_enter(&seat->gate)) && !weir__seat_is_dead(seat))
             weir__gate_await(&seat->gate); /* who has it need not empty it */
         if (!is_in)
             continue;

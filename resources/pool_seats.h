@@ -6,7 +6,19 @@
 #include "internal.h"
 #include "pool_internal.h"
 
-typedef struct weir__thread_caches weir__thread_caches;
+/* All seats of a thread. */
+typedef struct weir__thread_caches {
+    weir__seat *mine;
+    uint64_t own_watched; /* devices on which the end of its own stream is heard of in
+                             time, a bit for each slot: see pool_own.c */
+} weir__thread_caches;
+
+/* Whether its pool has let go of it. */
+static inline bool weir__seat_is_dead(const weir__seat *seat)
+{
+    /* Acquire: the pool has finished with it. */
+    return atomic_load_explicit(&seat->is_dead, memory_order_acquire);
+}
 
 weir__seat *weir__seat_search(const weir__pool *pool);
 
@@ -36,6 +48,10 @@ void weir__spare_seat_clear(weir__spare_seat *spare);
 /* Gives all that a cache has to the heap, behind a new mark. True: there was something.
  * May call the device, and takes the pool's lock. */
 bool weir__cache_empty(weir__pool *pool, weir__cache *cache);
+
+/* Ends the seat's cache for `stream`, if it is of that clock. */
+void weir__seat_forget(weir__pool *pool, weir__seat *seat, weir_stream stream,
+                       uint64_t clock);
 
 /* Releases a list of CACHED blocks behind `mark`; or behind mark `number` of the clock
  * that `owner` is of. */
@@ -67,6 +83,12 @@ void weir__pool_end_caches(weir__pool *pool);
 /* A stream ends, or a capture begins or ends on it: its caches go. */
 void weir__pool_stream_changes(weir__order_listener *listener, weir_stream stream,
                                uint64_t clock);
+
+/* ---- pool_own.c ---- */
+
+/* Whether the calling thread, whose caches these are, may have one for its own stream:
+ * sees to it that its end is heard of in time. Without locks, outside of the gate. */
+bool weir__pool_watch_own(const weir__pool *pool, weir__thread_caches *caches);
 
 /* ---- pool_life.c ---- */
 

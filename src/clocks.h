@@ -10,8 +10,8 @@
  * A cover is an event that was recorded after all marks up to its number were taken;
  * with it goes a snapshot of what s itself was behind when it was recorded. A mark
  * without a cover is open: on a stream that can still be recorded on that costs an
- * event at the tail when somebody asks; elsewhere it is not to be had before a
- * device wait.
+ * event at the tail when somebody asks; on another thread's own stream an event behind
+ * all of the device; elsewhere it is not to be had before a device wait.
  *
  * Giving back may not allocate, so there are at least as many spare covers as
  * clocks, whatever is recorded: a clock that would take more than its share drops a
@@ -78,6 +78,7 @@ typedef struct weir__clock {
     bool retiring;           /* ... and the last event is being recorded */
     bool changing;           /* the listeners are being told of what comes */
     bool has_lives;          /* of which the last mark may be asked for when it ended */
+    bool is_recorded;        /* an event was recorded on it, so the driver has met it */
     _Atomic uint64_t counter; /* the last mark taken; also read without the lock */
     uint64_t done;           /* all marks up to here are done */
     weir__cover *covers;     /* recorded, not known done; oldest first */
@@ -115,6 +116,8 @@ struct weir__order {
     bool legacy_met;
     uint32_t clock_count;
     uint32_t captures;       /* declared, and not ended */
+    uint32_t recording_all;  /* threads that record behind all of the device: no capture
+                                begins meanwhile */
     weir__clock *by_id[CLOCK_BUCKETS];
     weir__clock *by_key[CLOCK_BUCKETS];
     weir__clock *legacy;

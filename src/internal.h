@@ -141,6 +141,7 @@ typedef struct weir__thread {
     uint8_t lives_held;                /* of streams, see weir__order_hold_life */
     bool is_ending;                    /* it keeps nothing any more */
     bool end_is_told;                  /* to the emulated devices */
+    bool own_is_over;                  /* its own streams may have ended: pool_own.c */
 } weir__thread;
 
 /* The calling thread's; for its number ask weir__thread_self. */
@@ -175,6 +176,12 @@ typedef enum weir__keeps {
  * process, and no call comes; nor does one in a fork's child. There is one user of each
  * in a process: the `end` that was told last is called. */
 bool weir__thread_watch_exit(weir__keeps what, void (*end)(void *kept));
+
+/* Has `end` called when the calling thread ends, before its keys' destructors and those
+ * of the thread-local objects that it has by now: what those end, be it the thread's
+ * own stream, is still there. Once for each call. False: this system cannot do that, or
+ * has no memory. In the main thread it is called when the process ends. */
+bool weir__thread_watch_first(void (*end)(void *));
 
 /* Ends what the calling thread keeps, which keeps nothing from then on. When a thread
  * ends this is done for it; a stepped run does it before, by turns. */

@@ -10,6 +10,10 @@
  * stream lives. Lets go of the lock meanwhile. Nothing to do if all is covered. */
 weir_status weir__record_locked(weir__order *order, weir__clock *clock);
 
+/* Records the event of `cover`, which is the caller's, behind all of the device: as
+ * weir__order_all_point. Without the lock. */
+weir_status weir__record_all(weir__order *order, weir__cover *cover);
+
 /* The device has done all of `clock` up to `number`, as this thread has learnt from
  * `event`, or from a wait (null). Under the lock. */
 void weir__publish_done(weir__order *order, uint64_t clock, uint64_t number,
@@ -34,7 +38,7 @@ weir__clock *weir__mark_resolve(weir__order *order, weir__mark *mark);
 /* See weir__order_may_take. `t` may be null: nobody. */
 bool weir__may_take(weir__order *order, weir__clock *t, weir__mark mark);
 /* Whether an event that covers `number` exists or can still be recorded. */
-bool weir__clock_can_cover(weir__clock *clock, uint64_t number);
+bool weir__clock_can_cover(weir__order *order, weir__clock *clock, uint64_t number);
 
 /* ---- the others ---- */
 

@@ -88,10 +88,12 @@ bool weir__order_is_captured(weir__order *order, weir__mark mark)
     return captured;
 }
 
-bool weir__clock_can_cover(weir__clock *s, uint64_t number)
+bool weir__clock_can_cover(weir__order *order, weir__clock *s, uint64_t number)
 {
     if (weir__cover_for(s, number) != NULL || s->retiring)
         return true;
+    if (s->kind == WEIR__CLOCK_PER_THREAD) /* its thread can; others behind all */
+        return weir__has_record_all(order->device);
     return !s->retired && !clock_is_transient(s) && s->kind != WEIR__CLOCK_ALL;
 }
 
@@ -103,7 +105,7 @@ bool weir__order_can_wait(weir__order *order, uint64_t t, weir__mark mark)
     if (!can && taker != NULL && !clock_is_captured(taker)) {
         weir__clock *s = weir__mark_resolve(order, &mark);
         can = s != NULL && !clock_is_captured(s) &&
-              weir__clock_can_cover(s, mark.number);
+              weir__clock_can_cover(order, s, mark.number);
     }
     weir__mutex_unlock(&order->lock);
     return can;

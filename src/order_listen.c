@@ -146,6 +146,35 @@ bool weir__order_steady(weir__order *order, weir_stream stream, uint64_t *clock,
     return is_steady;
 }
 
+bool weir__order_hold_own(weir__order *order, uint64_t *clock,
+                          const _Atomic uint64_t **counter)
+{
+    if (order->eager)
+        return false;
+    weir__mutex_lock(&order->lock);
+    weir__clock *own = weir__find_stream(order, WEIR_STREAM_PER_THREAD);
+    const bool holds = own != NULL && own->is_recorded && !own->changing &&
+                       own->capture == 0;
+    if (holds) {
+        own->pins++;
+        *clock = own->id;
+        *counter = &own->counter;
+    }
+    weir__mutex_unlock(&order->lock);
+    return holds;
+}
+
+bool weir__order_has_own(weir__order *order)
+{
+    uint64_t clock;
+    const _Atomic uint64_t *counter;
+    if (!weir__has_record_all(order->device) ||
+        !weir__order_hold_own(order, &clock, &counter))
+        return false;
+    weir__order_let_go(order, clock);
+    return true;
+}
+
 bool weir__order_has_one_stream(weir__order *order)
 {
     weir__mutex_lock(&order->lock);

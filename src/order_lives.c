@@ -305,6 +305,8 @@ static weir_status capture_attach(weir__order *order, weir_stream stream, uint64
     weir__order_tell(order, stream, id);
 
     weir__mutex_lock(&order->lock);
+    while (order->recording_all > 0) /* which would spoil it */
+        weir__cond_wait(&order->changed, &order->lock);
     weir__clock *capture = weir__clock_find(order, capture_id);
     capture->adopted = adopted_id;
     capture->capture = id;

@@ -152,13 +152,40 @@ static weir__cover *point_cover(weir__order *order, uint64_t *number)
     return cover;
 }
 
-static weir_status point_record(weir__order *order, weir__cover *cover)
+/* It would spoil every capture. One that is declared may begin at any time, so none is
+ * declared until the event is recorded. */
+static weir_status begin_all(weir__order *order)
 {
     weir_status status = WEIR_OK;
-    if (cover->event == NULL)
+    weir__mutex_lock(&order->lock);
+    if (order->captures > 0)
+        status = weir__fail(WEIR_CAPTURING, "a stream is being captured, which an "
+                                            "event behind all would spoil");
+    else
+        order->recording_all++;
+    weir__mutex_unlock(&order->lock);
+    return status;
+}
+
+static void end_all(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    order->recording_all--;
+    weir__cond_broadcast(&order->changed);
+    weir__mutex_unlock(&order->lock);
+}
+
+weir_status weir__record_all(weir__order *order, weir__cover *cover)
+{
+    weir_status status = begin_all(order);
+    if (status != WEIR_OK)
+        return status;
+    status = refuse_captures(order);
+    if (status == WEIR_OK && cover->event == NULL)
         status = weir__event_create(order->device, &cover->event);
     if (status == WEIR_OK)
         status = weir__event_record_all(order->device, cover->event);
+    end_all(order);
     return status;
 }
 
@@ -166,13 +193,10 @@ weir_status weir__order_all_point(weir__order *order, weir__mark *out)
 {
     uint64_t number = 0;
     *out = WEIR__MARK_DONE;
-    weir_status status = refuse_captures(order);
-    if (status != WEIR_OK)
-        return status;
     weir__cover *cover = point_cover(order, &number);
     if (cover == NULL)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for an event's record");
-    status = point_record(order, cover);
+    weir_status status = weir__record_all(order, cover);
 
     weir__mutex_lock(&order->lock);
     if (status == WEIR_OK)

@@ -66,7 +66,8 @@ static weir_status record_event(weir__order *order, weir__cover *cover,
     return status;
 }
 
-/* On a thread's own stream only that thread can: its handle is another's elsewhere. */
+/* On a thread's own stream only that thread can: its handle is another's elsewhere. For
+ * others an event behind all of the device stands for it. */
 static bool can_record_here(const weir__clock *clock)
 {
     return clock->kind != WEIR__CLOCK_PER_THREAD ||
@@ -75,7 +76,6 @@ static bool can_record_here(const weir__clock *clock)
 
 weir_status weir__record_locked(weir__order *order, weir__clock *clock)
 {
-    WEIR_CHECK(can_record_here(clock), "nobody records on another thread's own stream");
     if (weir__cover_for(clock, clock->counter) != NULL || clock->done >= clock->counter)
         return WEIR_OK;
     weir__cover *cover = weir__cover_take(order);
@@ -83,15 +83,18 @@ weir_status weir__record_locked(weir__order *order, weir__clock *clock)
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for an event's record");
 
     weir_stream stream = clock->stream;
+    const bool is_here = can_record_here(clock);
     cover->number = clock->counter;
     cover->behind = weir__behind_ref(clock->behind);
     clock->pins++;
     weir__mutex_unlock(&order->lock);
 
-    weir_status status = record_event(order, cover, stream);
+    weir_status status = is_here ? record_event(order, cover, stream)
+                                 : weir__record_all(order, cover);
 
     weir__mutex_lock(&order->lock);
     clock->pins--;
+    clock->is_recorded = clock->is_recorded || (is_here && status == WEIR_OK);
     weir__cond_broadcast(&order->changed);
     if (status != WEIR_OK) {
         weir__cover_unref(order, cover);
@@ -368,7 +371,7 @@ static weir_status cover_hold(weir__order *order, weir__mark mark, weir__cover *
             weir__cond_wait(&order->changed, &order->lock);
             continue;
         }
-        if (!weir__clock_can_cover(s, mark.number))
+        if (!weir__clock_can_cover(order, s, mark.number))
             return weir__fail(WEIR_DEVICE_ERROR, "the event of a stream's last work "
                               "could not be recorded: it needs weir_device_sync");
         if (s->capture != 0)
@@ -528,7 +531,7 @@ weir_status weir__order_sync(weir__order *order, weir__mark mark)
     weir__clock *s = weir__mark_resolve(order, &mark);
     bool captured = clock_is_captured(s);
     bool coverable = !done && !captured && s != NULL &&
-                     weir__clock_can_cover(s, mark.number);
+                     weir__clock_can_cover(order, s, mark.number);
     weir_status status = coverable ? cover_hold(order, mark, &cover) : WEIR_OK;
     weir__mutex_unlock(&order->lock);
 

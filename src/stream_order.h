@@ -223,6 +223,15 @@ bool weir__order_has_clock(weir__order *order, uint64_t clock);
 bool weir__order_steady(weir__order *order, weir_stream stream, uint64_t *clock,
                         const _Atomic uint64_t **counter);
 
+/* The same of the calling thread's own stream (WEIR_STREAM_PER_THREAD), once the thread
+ * has recorded an event on it: its clock stays until weir__order_let_go. Nobody else
+ * can record there; so that others need not wait for all of the device, who lets them
+ * have what was freed closes it at once, on that thread. */
+bool weir__order_hold_own(weir__order *order, uint64_t *clock,
+                          const _Atomic uint64_t **counter);
+/* Whether that could be now. */
+bool weir__order_has_own(weir__order *order);
+
 /* ---- for who holds memory for long ---- */
 
 /* The life of a stream in which somebody began to hold memory on it: the handle may

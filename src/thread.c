@@ -66,6 +66,19 @@ bool weir__thread_watch_exit(weir__keeps what, void (*end)(void *kept))
     return true;
 }
 
+/* The system's, where it is glibc: what C++ registers destructors of thread-local
+ * objects with. They are called in reverse, before all keys', and keep the library
+ * loaded. */
+extern int __cxa_thread_atexit_impl(void (*end)(void *), void *object, void *library)
+    __attribute__((weak));
+extern void *__dso_handle WEIR_HIDDEN;
+
+bool weir__thread_watch_first(void (*end)(void *))
+{
+    return __cxa_thread_atexit_impl != NULL &&
+           __cxa_thread_atexit_impl(end, NULL, &__dso_handle) == 0;
+}
+
 /* ---- forks ---- */
 
 static void child_after_fork(void)

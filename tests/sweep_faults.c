@@ -390,7 +390,7 @@ static void allocating_survives_every_fault(void **state)
           { 4, 4, 5, 19, 19, 19, 19, 35, 5, 24, 19 },
           { 4, 4, 4, 6, 6, 6, 6, 11, 3, 8, 6 } },
         { { "allocate on per-thread", NULL, allocate_on_per_thread, false, NULL },
-          { 4, 4, 5, 19, 19, 19, 19, 37, 7, 26, 19 },
+          { 4, 4, 5, 17, 17, 17, 17, 33, 7, 24, 17 },
           { 1, 1, 1, 1, 1, 1, 1, 4, 3, 5, 1 } },
         { { "allocate on legacy", NULL, allocate_on_legacy, false, NULL },
           { 2, 2, 3, 16, 16, 16, 16, 29, 5, 19, 16 },

@@ -113,7 +113,6 @@ static void nothing_is_kept_for_streams_of_the_moment(void **state)
     pool_scene it = open_cached(0, 0);
     weir_stream unknown;
     must_ok(weir_emulated_stream_create(it.device, WEIR_STREAM_NON_BLOCKING, &unknown));
-    keeps_nothing_of(it.pool, WEIR_STREAM_PER_THREAD);
     keeps_nothing_of(it.pool, unknown);
     must_ok(weir_emulated_stream_destroy(it.device, unknown));
     close_scene(&it);
@@ -132,6 +131,7 @@ static void nothing_is_kept_on_an_eager_device(void **state)
     weir_resource *pool;
     must_ok(weir_resource_open(device, "pool/device", &pool));
     keeps_nothing_of(pool, stream);
+    keeps_nothing_of(pool, WEIR_STREAM_PER_THREAD);
     weir_resource_unref(pool);
     end_stream(device, stream);
     close_emulated(device);

@@ -43,11 +43,18 @@
  * nor go back in parts: NOT_SUPPORTED.
  *
  * What a thread frees on a stream that Weir knows (made by it, registered, or the
- * legacy stream) it keeps at first, and hands out again on the same stream, for the
- * same size or nearly so, without a lock: blocks of up to 2 MiB while there is room,
- * for which larger ones make way. What is larger than that is kept only while no stream
- * has wanted more than its own for a while, and only until the thread asks for what it
- * has not kept.
+ * legacy stream), or on its own per-thread default stream, it keeps at first, and hands
+ * out again on the same stream, for the same size or nearly so, without a lock: blocks
+ * of up to 2 MiB while there is room, for which larger ones make way. What is larger
+ * than that is kept only while no stream has wanted more than its own for a while, and
+ * only until the thread asks for what it has not kept.
+ *
+ * Nobody else can record an event on a thread's own stream: what the thread gives up of
+ * that gets one at once; and who gets what such a thread keeps, while it sleeps, waits
+ * for all that the blocking streams have been given by then, by an event on the legacy
+ * stream; or, where none can be recorded, for the device. What a thread keeps of its
+ * own stream it gives up before anything else at its end, and keeps none from then on;
+ * and none at all where the system is not glibc, which makes that possible.
  *
  * So a thread with many streams keeps much: of 16 with little live on each a pool may
  * come to hold 16 times what a thread keeps of one. With a smaller `cache_bytes` and a

@@ -281,6 +281,12 @@ static weir_status event_record(void *device, weir_event event, weir_stream stre
     WEIR__CUDA_DO(device, WEIR__CUDA_WORK, cudaEventRecord(event, stream));
 }
 
+static bool has_record_all(void *device)
+{
+    const weir__cuda *self = device;
+    return self->record_all != NULL;
+}
+
 /* A call of the driver's, since CUDA 12.5. */
 static weir_status event_record_all(void *device, weir_event event)
 {
@@ -419,6 +425,7 @@ const weir__device_ops weir__cuda_ops = {
     .event_destroy = event_destroy,
     .event_record = event_record,
     .event_record_all = event_record_all,
+    .has_record_all = has_record_all,
     .event_query = event_query,
     .event_sync = event_sync,
     .device_sync = device_sync,

@@ -108,6 +108,7 @@ typedef struct weir__device_ops {
      * ended, and on no stream itself. Spoils every capture that goes on, and is refused
      * then (DEVICE_ERROR), as device_sync is. NOT_SUPPORTED: there is no such call. */
     weir_status (*event_record_all)(void *self, weir_event event);
+    bool (*has_record_all)(void *self); /* whether there is */
     weir_status (*event_query)(void *self, weir_event event, bool *done);
     weir_status (*event_sync)(void *self, weir_event event);
     weir_status (*device_sync)(void *self);
@@ -321,6 +322,8 @@ weir_status weir__event_destroy(weir_device *device, weir_event event);
 weir_status weir__event_record(weir_device *device, weir_event event,
                                weir_stream stream);
 weir_status weir__event_record_all(weir_device *device, weir_event event);
+/* Whether that is supported; no device call. */
+bool weir__has_record_all(weir_device *device);
 weir_status weir__event_query(weir_device *device, weir_event event, bool *done);
 weir_status weir__event_sync(weir_device *device, weir_event event);
 weir_status weir__device_sync(weir_device *device);

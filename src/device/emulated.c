@@ -227,6 +227,12 @@ static void note_foreign(void *device, weir_event event, void *ptr, size_t bytes
     weir__mutex_unlock(&self->lock);
 }
 
+static bool has_record_all(void *device)
+{
+    (void)device;
+    return true;
+}
+
 static weir__emulated *emulated_itself(void *device)
 {
     return device;
@@ -253,6 +259,7 @@ const weir__device_ops weir__emulated_ops = {
     .event_destroy = weir__emulated_event_destroy,
     .event_record = weir__emulated_event_record,
     .event_record_all = weir__emulated_event_record_all,
+    .has_record_all = has_record_all,
     .event_query = weir__emulated_event_query,
     .event_sync = weir__emulated_event_sync,
     .device_sync = weir__emulated_device_sync,

@@ -109,6 +109,11 @@ weir_status weir__event_record(weir_device *device, weir_event event,
     return CALL(device, event_record, event, weir__stream_of(stream));
 }
 
+bool weir__has_record_all(weir_device *device)
+{
+    return device->ops->has_record_all(device->self);
+}
+
 weir_status weir__event_record_all(weir_device *device, weir_event event)
 {
     return CALL(device, event_record_all, event);
