@@ -442,6 +442,53 @@ static void point_is_refused_while_a_stream_is_captured(void **state)
     scene_close(&it);
 }
 
+/* One thread asks for points while another captures, as it has declared. */
+typedef struct beside {
+    scene it;
+    bool captures;
+} beside;
+
+static void ask_for_points(beside *self)
+{
+    for (int i = 0; i < 4; i++) {
+        weir__mark point;
+        must_ok(weir__order_stock(self->it.device->order));
+        weir_status status = weir__order_all_point(self->it.device->order, &point);
+        must(status == WEIR_OK || status == WEIR_CAPTURING ||
+             status == WEIR_OUT_OF_HOST_MEMORY); /* captures take spare records */
+    }
+}
+
+static void capture_beside(void *argument)
+{
+    beside *self = argument;
+    weir_capture *capture;
+    if (!self->captures) {
+        ask_for_points(self);
+        return;
+    }
+    must_ok(weir_capture_begin(self->it.pool, self->it.a, &capture));
+    must_ok(weir_emulated_capture_begin(self->it.device, self->it.a));
+    must_ok(weir_emulated_capture_end(self->it.device, self->it.a, NULL));
+    must_ok(weir_capture_end(capture));
+    must_ok(weir_capture_release(capture, self->it.a));
+}
+
+static void no_capture_begins_while_a_point_is_recorded(void **state)
+{
+    (void)state;
+    uint64_t seeds = support_bound("test_record_all.captures", 60, 600);
+    for (uint64_t i = 0; i < seeds; i++) {
+        support_use_seed(i);
+        scene it = scene_open(false);
+        scene_make_streams(&it);
+        beside both[2] = { { it, true }, { it, false } };
+        void *arguments[2] = { &both[0], &both[1] };
+        must_ok(weir_emulated_run_threads(it.device, 2, capture_beside, arguments));
+        scene_close(&it);
+    }
+}
+
 static void point_that_cannot_be_had_leaves_nothing(void **state)
 {
     (void)state;
@@ -501,6 +548,7 @@ int main(void)
         cmocka_unit_test(memory_of_nobody_is_handed_out_behind_a_point),
         cmocka_unit_test(what_one_thread_learns_another_may_use),
         cmocka_unit_test(point_is_refused_while_a_stream_is_captured),
+        cmocka_unit_test(no_capture_begins_while_a_point_is_recorded),
         cmocka_unit_test(point_that_cannot_be_had_leaves_nothing),
         cmocka_unit_test(points_leave_frees_their_records),
     };

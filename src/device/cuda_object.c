@@ -143,11 +143,10 @@ static cudaError_t object_open(weir__cuda *self, const weir__shared *from,
     it->is_opened = true;
     it->bytes = from->bytes;
     error = check_object(self, it->handle, call);
-    if (error != cudaSuccess) {
-        (void)self->driver.object_release(it->handle);
-        return error;
-    }
-    return mapping_make(self, granule, it, call);
+    if (error == cudaSuccess)
+        return mapping_make(self, granule, it, call);
+    (void)self->driver.object_release(it->handle);
+    return error;
 }
 
 /* Makes an object, or opens one where `from` is not null; its record is to be made. */
