@@ -450,7 +450,7 @@ typedef struct beside {
 
 static void ask_for_points(beside *self)
 {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 12; i++) {
         weir__mark point;
         must_ok(weir__order_stock(self->it.device->order));
         weir_status status = weir__order_all_point(self->it.device->order, &point);
@@ -467,11 +467,13 @@ static void capture_beside(void *argument)
         ask_for_points(self);
         return;
     }
-    must_ok(weir_capture_begin(self->it.pool, self->it.a, &capture));
-    must_ok(weir_emulated_capture_begin(self->it.device, self->it.a));
-    must_ok(weir_emulated_capture_end(self->it.device, self->it.a, NULL));
-    must_ok(weir_capture_end(capture));
-    must_ok(weir_capture_release(capture, self->it.a));
+    for (int i = 0; i < 4; i++) {
+        must_ok(weir_capture_begin(self->it.pool, self->it.a, &capture));
+        must_ok(weir_emulated_capture_begin(self->it.device, self->it.a));
+        must_ok(weir_emulated_capture_end(self->it.device, self->it.a, NULL));
+        must_ok(weir_capture_end(capture));
+        must_ok(weir_capture_release(capture, self->it.a));
+    }
 }
 
 static void no_capture_begins_while_a_point_is_recorded(void **state)

@@ -20,8 +20,15 @@
 #define SLACK_BYTES ((size_t)16 << 20)
 #define SLACK_BYTES_IN_ALL ((size_t)64 << 20)
 
-/* More than a gate takes to give up: as long as a device may be open in a test. */
+/* As long as a device may be open in a test: longer than a gate takes to give up. The
+ * environment's WEIR_WATCH_SECONDS says otherwise. */
 #define WATCH_SECONDS 30
+
+static unsigned watch_seconds(void)
+{
+    const char *given = getenv("WEIR_WATCH_SECONDS");
+    return given != NULL ? (unsigned)strtoul(given, NULL, 10) : WATCH_SECONDS;
+}
 
 void support_must_succeed(cudaError_t error, const char *call, const char *file,
                           int line)
@@ -73,7 +80,7 @@ weir_status support_open(const char *name, const weir_device_options *options,
     }
     if (status != WEIR_OK)
         return status;
-    support_watch(WATCH_SECONDS);
+    support_watch(watch_seconds());
     must_cuda(kernels_begin());
     if (!is_begun)
         free_at_first = device_free_bytes(*out);

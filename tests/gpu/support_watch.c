@@ -15,7 +15,7 @@
 #include "gpu/support_gpu.h"
 
 #define FRAMES 40
-#define PATIENCE_S 3
+#define PATIENCE_S 1
 
 static sem_t has_told;
 
@@ -31,9 +31,6 @@ static void tell_own(int signal)
 
 static void tell_all(int signal)
 {
-    struct timespec patience;
-    (void)clock_gettime(CLOCK_REALTIME, &patience);
-    patience.tv_sec += PATIENCE_S; /* for all: some may hear nothing */
     const long own = (long)syscall(SYS_gettid);
     DIR *threads = opendir("/proc/self/task");
     fprintf(stderr, "  the device does not come back, and threads are here:\n");
@@ -43,6 +40,9 @@ static void tell_all(int signal)
         long thread = strtol(each->d_name, NULL, 10);
         if (thread <= 0 || thread == own)
             continue;
+        struct timespec patience; /* for each: some may hear nothing */
+        (void)clock_gettime(CLOCK_REALTIME, &patience);
+        patience.tv_sec += PATIENCE_S;
         (void)syscall(SYS_tgkill, (long)getpid(), thread, SIGUSR1);
         while (sem_timedwait(&has_told, &patience) != 0 && errno == EINTR)
             continue; /* one after the other */
