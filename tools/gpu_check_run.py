@@ -54,7 +54,7 @@ class Runner:
         ran.seconds = time.monotonic() - begun
         if ran.timed_out and limit < limit_s:
             ran.timed_out = "deadline"
-        self.log(f"$ {' '.join(map(str, command))}\n{ran.all[-20000:]}"
+        self.log(f"$ {' '.join(map(str, command))}\n{ran.all[-200000:]}"
                  f"[{ran.code}; {ran.seconds:.1f} s] {ran.timed_out}\n\n")
         return ran
 

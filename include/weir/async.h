@@ -21,7 +21,11 @@
  * too where it is shared; peak_held_bytes the most that it ever answered. Trim gives
  * back what is free, of a shared pool what others keep in it as well; to know, it waits
  * for all work of the device, where no capture forbids that. The end of the leaf waits
- * for nothing: the driver ends the pool once what was given back is done. */
+ * for nothing: the driver ends the pool once what was given back is done.
+ *
+ * A thread that allocates on its own per-thread default stream waits for that
+ * (weir_stream_sync) before it ends: driver 580.159 may otherwise never let it, if what
+ * it had there goes back behind points or on other streams meanwhile. */
 #ifndef WEIR_ASYNC_H
 #define WEIR_ASYNC_H
 

@@ -50,11 +50,12 @@
  * only until the thread asks for what it has not kept.
  *
  * Nobody else can record an event on a thread's own stream: what the thread gives up of
- * that gets one at once; and who gets what such a thread keeps, while it sleeps, waits
- * for all that the blocking streams have been given by then, by an event on the legacy
- * stream; or, where none can be recorded, for the device. What a thread keeps of its
- * own stream it gives up before anything else at its end, and keeps none from then on;
- * and none at all where the system is not glibc, which makes that possible.
+ * that gets one at once. Who gets what such a thread keeps, while it sleeps, waits on
+ * the device for all that was put on any stream by then (CAPTURING while one is
+ * captured); the thread itself has it back at once. At its end a thread gives up what
+ * it keeps of its own stream before anything else, and keeps none from then on; and
+ * none at all where that is not possible: without glibc, or where the driver has no
+ * event behind a whole device (before CUDA 12.5).
  *
  * So a thread with many streams keeps much: of 16 with little live on each a pool may
  * come to hold 16 times what a thread keeps of one. With a smaller `cache_bytes` and a

@@ -269,6 +269,11 @@ static void *part_run(void *argument)
 {
     const part *self = argument;
     self->entry(self->argument);
+    /* Otherwise driver 580.159 may never let the thread end: see weir/async.h. No
+     * capture of another thread's forbids it. */
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    must_cuda(cudaThreadExchangeStreamCaptureMode(&mode));
+    must_cuda(cudaStreamSynchronize(cudaStreamPerThread));
     return NULL;
 }
 
