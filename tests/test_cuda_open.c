@@ -168,6 +168,22 @@ static void devices_without_host_memory_do_not_open(void **state)
 
 /* ---- what is not there ---- */
 
+/* Whether what a thread frees on its own stream is kept, and gets no event: nobody else
+ * could have it then without one behind all. */
+static bool keeps_of_own(weir_device *device)
+{
+    enum { FREES = 20 };
+    weir_resource *mr;
+    must_ok(weir_resource_open(device, "pool/device", &mr));
+    uint64_t recorded = calls_of(device).event_record;
+    for (int i = 0; i < FREES; i++)
+        give(mr, WEIR_STREAM_PER_THREAD, take(mr, WEIR_STREAM_PER_THREAD, 1000), 1000);
+    recorded = calls_of(device).event_record - recorded;
+    weir_resource_unref(mr);
+    must(recorded == FREES || recorded < FREES / 4);
+    return recorded != FREES;
+}
+
 /* The driver's event behind all of a device came with CUDA 12.5. */
 static void events_behind_all_are_missing_in_older_drivers(void **state)
 {
@@ -186,8 +202,12 @@ static void events_behind_all_are_missing_in_older_drivers(void **state)
     must_ok(weir__event_sync(device, event));
     must_ok(weir__event_destroy(device, event));
     must(!weir__device_is_lost(device));
+    must(!keeps_of_own(device));
     close_emulated(device);
     fakes_set_machine(NULL);
+    device = cuda_open(0);
+    must(keeps_of_own(device));
+    close_emulated(device);
 }
 
 static void what_a_device_lacks_is_told(void **state)
