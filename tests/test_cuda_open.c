@@ -168,20 +168,18 @@ static void devices_without_host_memory_do_not_open(void **state)
 
 /* ---- what is not there ---- */
 
-/* Whether what a thread frees on its own stream is kept, and gets no event: nobody else
- * could have it then without one behind all. */
+/* Whether what a thread frees on its own stream is kept, and gets no event. */
 static bool keeps_of_own(weir_device *device)
 {
     enum { FREES = 20 };
     weir_resource *mr;
     must_ok(weir_resource_open(device, "pool/device", &mr));
-    uint64_t recorded = calls_of(device).event_record;
+    const uint64_t before = calls_of(device).event_record;
     for (int i = 0; i < FREES; i++)
         give(mr, WEIR_STREAM_PER_THREAD, take(mr, WEIR_STREAM_PER_THREAD, 1000), 1000);
-    recorded = calls_of(device).event_record - recorded;
+    const uint64_t recorded = calls_of(device).event_record - before;
     weir_resource_unref(mr);
-    must(recorded == FREES || recorded < FREES / 4);
-    return recorded != FREES;
+    return recorded < FREES / 4;
 }
 
 /* The driver's event behind all of a device came with CUDA 12.5. */
@@ -198,11 +196,9 @@ static void events_behind_all_are_missing_in_older_drivers(void **state)
     must(strstr(weir_last_error().message, "cuCtxRecordEvent") != NULL);
     must_ok(weir__order_stock(device->order));
     must_answer(WEIR_NOT_SUPPORTED, weir__order_all_point(device->order, &mark));
-    must_ok(weir__event_record(device, event, NULL));
-    must_ok(weir__event_sync(device, event));
+    must_ok(weir__event_record(device, event, NULL)); /* that is there still */
     must_ok(weir__event_destroy(device, event));
-    must(!weir__device_is_lost(device));
-    must(!keeps_of_own(device));
+    must(!weir__device_is_lost(device) && !keeps_of_own(device));
     close_emulated(device);
     fakes_set_machine(NULL);
     device = cuda_open(0);
