@@ -36,19 +36,19 @@ static void own_ends(void *nothing)
 {
     weir__thread *thread = weir__thread_self();
     (void)nothing;
-    thread->own_is_over = true;
-    if (weir__is_forked() || thread->caches == NULL)
-        return;
-    for (weir__seat *seat = thread->caches->mine; seat != NULL; seat = seat->next_mine)
+    weir__seat *seat = thread->caches != NULL ? thread->caches->mine : NULL;
+    for (; seat != NULL && !weir__is_forked(); seat = seat->next_mine)
         empty_own(seat);
+    thread->own_is_over = true;
 }
 
-bool weir__pool_watch_own(const weir__pool *self, weir__thread_caches *caches)
+bool weir__pool_watch_own(const weir__pool *self)
 {
-    const uint64_t bit = (uint64_t)1 << self->device->slot % 64;
-    if (weir__thread_self()->own_is_over || !weir__order_has_own(self->order))
+    weir__thread *thread = weir__thread_self();
+    const uint32_t bit = UINT32_C(1) << self->device->slot;
+    if (thread->own_is_over || !weir__order_has_own(self->order))
         return false;
-    if ((caches->own_watched & bit) == 0 && weir__thread_watch_first(own_ends))
-        caches->own_watched |= bit;
-    return (caches->own_watched & bit) != 0;
+    if ((thread->own_watched & bit) == 0 && weir__thread_watch_first(own_ends))
+        thread->own_watched |= bit;
+    return (thread->own_watched & bit) != 0;
 }

@@ -502,7 +502,7 @@ static uint32_t take_seat(weir__pool *self, weir_stream stream, weir__spare_seat
 {
     weir__thread_caches *caches = caches_here(spare);
     if (caches == NULL || (stream == WEIR_STREAM_PER_THREAD &&
-                           !weir__pool_watch_own(self, caches)))
+                           !weir__pool_watch_own(self)))
         return WEIR__HEAP_HOMES;
     weir__seat *seat = weir__seat_search(self);
     if (seat != NULL && weir__seat_is_dead(seat)) {

@@ -9,8 +9,6 @@
 /* All seats of a thread. */
 typedef struct weir__thread_caches {
     weir__seat *mine;
-    uint64_t own_watched; /* devices on which the end of its own stream is heard of in
-                             time, a bit for each slot: see pool_own.c */
 } weir__thread_caches;
 
 /* Whether its pool has let go of it. */
@@ -86,9 +84,9 @@ void weir__pool_stream_changes(weir__order_listener *listener, weir_stream strea
 
 /* ---- pool_own.c ---- */
 
-/* Whether the calling thread, whose caches these are, may have one for its own stream:
- * sees to it that its end is heard of in time. Without locks, outside of the gate. */
-bool weir__pool_watch_own(const weir__pool *pool, weir__thread_caches *caches);
+/* Whether the calling thread may have a cache for its own stream: sees to it that the
+ * thread's end is heard of in time. Without locks, outside of the gate. */
+bool weir__pool_watch_own(const weir__pool *pool);
 
 /* ---- pool_life.c ---- */
 

@@ -196,7 +196,7 @@ static void run_by_turns(seat *self)
     weir__thread *thread = weir__thread_self();
     weir__baton *baton = self->baton;
     thread->baton = baton;
-    thread->baton_seat = (uint32_t)(self - baton->seats);
+    thread->baton_seat = (uint16_t)(self - baton->seats);
     self->number = thread->number;
     stay_on(baton->processor);
 
@@ -261,7 +261,7 @@ weir_status weir__baton_run(weir__chooser choose, void *context, uint32_t patien
     if (weir__thread_self()->baton != NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT,
                           "a thread of a stepped run cannot begin another run");
-    if (count > UINT32_MAX / sizeof(seat))
+    if (count > UINT16_MAX)
         return weir__fail(WEIR_INVALID_ARGUMENT, "%zu threads are too many", count);
     if (count == 0)
         return WEIR_OK;

@@ -133,15 +133,17 @@ typedef struct weir__thread {
     struct weir__seat *seat;           /* of `caches`, that it used last; or, as it
                                           stays in a fork's child, weir__no_seat */
     struct weir__thread_streams *streams; /* its current ones, or null */
-    uint32_t baton_seat;               /* its place there */
+    uint16_t baton_seat;               /* its place there */
+    int16_t bare_status;               /* the last error, if `error` is null */
     uint32_t depth;                    /* of nested calls of resources; those of
                                           resources with no ledger to tell may be left
                                           out */
-    int32_t bare_status;               /* the last error, if `error` is null */
     uint8_t lives_held;                /* of streams, see weir__order_hold_life */
     bool is_ending;                    /* it keeps nothing any more */
     bool end_is_told;                  /* to the emulated devices */
-    bool own_is_over;                  /* its own streams may have ended: pool_own.c */
+    bool own_is_over;                  /* its own streams may have ended */
+    uint32_t own_watched;              /* devices where that is heard of in time, a bit
+                                          for each slot: see pool_own.c */
 } weir__thread;
 
 /* The calling thread's; for its number ask weir__thread_self. */
@@ -179,8 +181,10 @@ bool weir__thread_watch_exit(weir__keeps what, void (*end)(void *kept));
 
 /* Has `end` called when the calling thread ends, before its keys' destructors and those
  * of the thread-local objects that it has by now: what those end, be it the thread's
- * own stream, is still there. Once for each call. False: this system cannot do that, or
- * has no memory. In the main thread it is called when the process ends. */
+ * own stream, is still there; but not if keys' destructors have begun. Once for each
+ * call. False: this system cannot do that, or has no memory (glibc ends the program
+ * where its own few octets are not there: so it is asked only if there were as many
+ * just now). In the main thread it is called when the process ends. */
 bool weir__thread_watch_first(void (*end)(void *));
 
 /* Ends what the calling thread keeps, which keeps nothing from then on. When a thread

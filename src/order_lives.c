@@ -305,36 +305,41 @@ static weir_status capture_attach(weir__order *order, weir_stream stream, uint64
     weir__order_tell(order, stream, id);
 
     weir__mutex_lock(&order->lock);
-    while (order->recording_all > 0) /* which would spoil it */
+    order->captures++; /* from now on nobody records behind all, which would spoil it */
+    while (order->recording_all > 0)
         weir__cond_wait(&order->changed, &order->lock);
     weir__clock *capture = weir__clock_find(order, capture_id);
     capture->adopted = adopted_id;
     capture->capture = id;
     clock->capture = capture_id;
-    order->captures++;
     weir__clock_change_end(order, clock);
     weir__mutex_unlock(&order->lock);
     return WEIR_OK;
 }
 
+/* What no stream is called, with its handle. */
+#define NAMELESS ((uint64_t)1 << 63)
+
 /* Who an unknown stream is cannot be asked once it is captured: until the end it is
- * known by its handle, and its clock has a key that is no stream's. */
-static weir_status add_nameless(weir__order *order, weir_stream stream, uint64_t *out)
+ * known by its handle. Nothing is freed under that clock, so it may serve the handle
+ * again. */
+static weir_status meet_nameless(weir__order *order, weir_stream stream, uint64_t *out)
 {
-    const uint64_t no_stream = (uint64_t)1 << 63;
+    const uint64_t key = NAMELESS | (uint64_t)(uintptr_t)stream;
     *out = 0;
     while (*out == 0) { /* as long as other threads take the spare clock in between */
         weir_status status = weir__order_stock(order);
         if (status != WEIR_OK)
             return status;
         weir__mutex_lock(&order->lock);
-        uint64_t id = weir__clock_name(order);
-        weir__clock *clock = weir__clock_add(order, id, WEIR__CLOCK_UNKNOWN,
-                                             no_stream | id, stream, false);
-        if (clock != NULL) {
-            weir__clock_end_later(order, clock);
-            *out = id;
+        weir__clock *clock = weir__clock_find_key(order, WEIR__CLOCK_UNKNOWN, key);
+        if (clock == NULL) {
+            clock = weir__clock_add(order, weir__clock_name(order), WEIR__CLOCK_UNKNOWN,
+                                    key, stream, false);
+            if (clock != NULL)
+                weir__clock_end_later(order, clock);
         }
+        *out = clock != NULL ? clock->id : 0;
         weir__mutex_unlock(&order->lock);
     }
     return WEIR_OK;
@@ -349,7 +354,7 @@ static weir_status clock_to_capture(weir__order *order, weir_stream stream,
     if (status != WEIR_CAPTURING || handle == WEIR_STREAM_PER_THREAD ||
         weir__order_unknown_capture(order, handle) != 0)
         return status;
-    return add_nameless(order, handle, out);
+    return meet_nameless(order, handle, out);
 }
 
 weir_status weir__order_capture_begin(weir__order *order, weir_stream stream,

@@ -152,40 +152,38 @@ static weir__cover *point_cover(weir__order *order, uint64_t *number)
     return cover;
 }
 
-/* It would spoil every capture. One that is declared may begin at any time, so none is
- * declared until the event is recorded. */
-static weir_status begin_all(weir__order *order)
+/* One that is declared may begin at any time. */
+static weir_status refuse_declared(weir__order *order)
 {
-    weir_status status = WEIR_OK;
     weir__mutex_lock(&order->lock);
-    if (order->captures > 0)
-        status = weir__fail(WEIR_CAPTURING, "a stream is being captured, which an "
-                                            "event behind all would spoil");
-    else
-        order->recording_all++;
+    bool any = order->captures > 0;
     weir__mutex_unlock(&order->lock);
-    return status;
+    return any ? weir__fail(WEIR_CAPTURING, "a stream is being captured, which an "
+                                            "event behind all would spoil")
+               : WEIR_OK;
 }
 
-static void end_all(weir__order *order)
+static void count_recording(weir__order *order, int change)
 {
     weir__mutex_lock(&order->lock);
-    order->recording_all--;
+    order->recording_all += (uint32_t)change;
     weir__cond_broadcast(&order->changed);
     weir__mutex_unlock(&order->lock);
 }
 
+/* It would spoil every capture: none that is declared begins until the event is
+ * recorded. */
 weir_status weir__record_all(weir__order *order, weir__cover *cover)
 {
-    weir_status status = begin_all(order);
-    if (status != WEIR_OK)
-        return status;
-    status = refuse_captures(order);
+    count_recording(order, 1);
+    weir_status status = refuse_declared(order);
+    if (status == WEIR_OK)
+        status = refuse_captures(order);
     if (status == WEIR_OK && cover->event == NULL)
         status = weir__event_create(order->device, &cover->event);
     if (status == WEIR_OK)
         status = weir__event_record_all(order->device, cover->event);
-    end_all(order);
+    count_recording(order, -1);
     return status;
 }
 

@@ -81,7 +81,7 @@ void weir__failed(weir_status status, int32_t native_code, const char *format, .
 {
     weir__error_record *record = record_of_thread();
     if (record == NULL) {
-        weir__thread_self()->bare_status = (int32_t)status;
+        weir__thread_self()->bare_status = (int16_t)status;
         return;
     }
     va_list args;
@@ -137,7 +137,7 @@ void weir__error_put_back(const weir__error_record *kept)
 {
     weir__error_record *record = record_of_thread();
     if (record == NULL)
-        weir__thread_self()->bare_status = (int32_t)kept->status;
+        weir__thread_self()->bare_status = (int16_t)kept->status;
     else if (kept->message[0] != '\0')
         *record = *kept;
     else

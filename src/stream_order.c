@@ -66,12 +66,14 @@ static weir_status record_event(weir__order *order, weir__cover *cover,
     return status;
 }
 
-/* On a thread's own stream only that thread can: its handle is another's elsewhere. For
+/* On a thread's own stream only that thread can, and not once it ends, for the driver
+ * may have ended the stream: the handle is another stream then, as it is elsewhere. For
  * others an event behind all of the device stands for it. */
 static bool can_record_here(const weir__clock *clock)
 {
+    const weir__thread *thread = weir__thread_self();
     return clock->kind != WEIR__CLOCK_PER_THREAD ||
-           clock->key == weir__thread_self()->number;
+           (clock->key == thread->number && !thread->own_is_over);
 }
 
 weir_status weir__record_locked(weir__order *order, weir__clock *clock)
@@ -538,7 +540,8 @@ weir_status weir__order_sync(weir__order *order, weir__mark mark)
     if (captured)
         return weir__fail(WEIR_CAPTURING, "memory belongs to a capture that is not "
                                           "released");
-    if ((!done && !coverable) || (status != WEIR_OK && status != WEIR_DEVICE_LOST))
+    if ((!done && !coverable) || (status != WEIR_OK && status != WEIR_DEVICE_LOST &&
+                                  status != WEIR_CAPTURING))
         return weir__order_device_sync(order);
     if (cover == NULL)
         return status;

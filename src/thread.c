@@ -37,6 +37,7 @@ void weir__thread_end(void)
     thread->seat = &weir__no_seat;
     thread->streams = NULL;
     thread->is_ending = true;
+    thread->own_is_over = thread->own_is_over || thread->own_watched != 0;
     for (size_t i = 0; i < WEIR__KEEPS_COUNT; i++) {
         if (kept[i] != NULL && !weir__is_forked())
             atomic_load(&ends[i])(kept[i]);
@@ -75,7 +76,10 @@ extern void *__dso_handle WEIR_HIDDEN;
 
 bool weir__thread_watch_first(void (*end)(void *))
 {
-    return __cxa_thread_atexit_impl != NULL &&
+    enum { PLENTY = 2048 }; /* so that it goes back to where calloc looks */
+    void *room = weir__host_alloc(PLENTY);
+    weir__host_free(room);
+    return room != NULL && __cxa_thread_atexit_impl != NULL &&
            __cxa_thread_atexit_impl(end, NULL, &__dso_handle) == 0;
 }
 

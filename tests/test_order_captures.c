@@ -186,6 +186,46 @@ static void declared_capture_of_an_unknown_stream_is_known(void **state)
     }
 }
 
+typedef struct declarer {
+    scene *it;
+    weir_stream stream;
+    weir_capture *capture;
+} declarer;
+
+static void declare(void *argument)
+{
+    declarer *self = argument;
+    weir_status status = weir_capture_begin(self->it->pool, self->stream,
+                                            &self->capture);
+    must(status == WEIR_OK || status == WEIR_CAPTURING);
+}
+
+/* Two threads at once, before the driver's own beginning or after it. */
+static void a_capture_is_declared_once(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        support_use_seed(seed);
+        scene it = scene_open(false);
+        declarer both[2] = { { .it = &it }, { .it = &it } };
+        void *arguments[2] = { &both[0], &both[1] };
+        weir_stream foreign;
+        must_ok(weir_emulated_stream_create(it.device, WEIR_STREAM_NON_BLOCKING,
+                                            &foreign));
+        both[0].stream = both[1].stream = foreign;
+        if (seed % 2 == 0)
+            must_ok(weir_emulated_capture_begin(it.device, foreign));
+        must_ok(weir_emulated_run_threads(it.device, 2, declare, arguments));
+        must((both[0].capture != NULL) != (both[1].capture != NULL));
+        if (seed % 2 == 0)
+            must_ok(weir_emulated_capture_end(it.device, foreign, NULL));
+        for (int i = 0; i < 2; i++)
+            must_ok(weir_capture_release(both[i].capture, NULL));
+        must_ok(weir_emulated_stream_destroy(it.device, foreign));
+        scene_close(&it);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +236,7 @@ int main(void)
         cmocka_unit_test(undeclared_capture_is_left_intact),
         cmocka_unit_test(undeclared_capture_of_an_unknown_stream_is_left_intact),
         cmocka_unit_test(declared_capture_of_an_unknown_stream_is_known),
+        cmocka_unit_test(a_capture_is_declared_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* test_pool_own.c - what is kept for a thread's own stream, the per-thread default
  * stream: on which nobody else can record an event. */
 #include "clocks.h"
+#include "device/emulated.h"
 #include "resource_parts.h"
 #include "support_actor.h"
 
@@ -245,6 +246,9 @@ static void what_a_thread_keeps_waits_for_captures(void **state)
         else
             must_ok(weir_emulated_capture_begin(it.device, captured));
         (void)try_take(&it, 0, SMALL, WEIR_CAPTURING);
+        uint64_t waits = calls_of(it.device).device_sync;
+        (void)weir_resource_trim_sync(it.pool, 0);
+        must_equal(calls_of(it.device).device_sync, waits);
         if (declared) /* it might begin at any time */
             must_ok(weir_emulated_capture_begin(it.device, captured));
         must_ok(weir_emulated_capture_end(it.device, captured, NULL)); /* not spoilt */
@@ -346,6 +350,44 @@ static void nothing_is_kept_from_the_first_destructor_on(void **state)
     must_equal(words.caches, 0);
     must_equal(words.caches_later, 0);
     open_gate(&it, words.left.gate);
+    close_scene(&it);
+}
+
+/* The keys of a user, and behind it of a driver, which ends the thread's own stream. */
+static pthread_key_t late_key, driver_key;
+
+static void begin_last(void *argument)
+{
+    leaver *self = argument;
+    leave(self);
+    must_equal(pthread_setspecific(driver_key, self), 0); /* it has met the thread */
+}
+
+static void end_own_stream(void *argument)
+{
+    const leaver *self = argument;
+    weir__emulated *device = self->it->device->self;
+    weir__mutex_lock(&device->lock);
+    weir__stream_end_own(device, weir__thread_self()->number);
+    weir__mutex_unlock(&device->lock);
+}
+
+static void keep_for_last(void *argument)
+{
+    must_equal(pthread_setspecific(late_key, argument), 0);
+}
+
+/* Whoever uses his own stream in a destructor for the first time is not heard of in
+ * time; nothing is recorded on what may be another stream by then. */
+static void what_begins_in_a_destructor_is_behind_its_stream(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(FEW * SMALL, 0);
+    actor *other = actor_begin();
+    leaver left = leaver_of(&it, FEW);
+    actor_does(other, keep_for_last, &left);
+    actor_end(other);
+    take_behind(&it, &left, it.streams[0], FEW);
     close_scene(&it);
 }
 
@@ -467,7 +509,9 @@ static void another_thread_ends_a_capture(void **state)
 
 int main(void)
 {
-    if (pthread_key_create(&first_key, speak_last) != 0)
+    if (pthread_key_create(&first_key, speak_last) != 0 ||
+        pthread_key_create(&late_key, begin_last) != 0 ||
+        pthread_key_create(&driver_key, end_own_stream) != 0)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hit_calls_no_device),
@@ -481,6 +525,7 @@ int main(void)
         cmocka_unit_test(what_others_took_out_comes_back_at_once),
         cmocka_unit_test(a_thread_closes_what_others_took_out),
         cmocka_unit_test(nothing_is_kept_from_the_first_destructor_on),
+        cmocka_unit_test(what_begins_in_a_destructor_is_behind_its_stream),
         cmocka_unit_test(its_clock_is_as_old_as_the_cache),
         cmocka_unit_test(a_capture_ends_the_cache_of_its_thread),
         cmocka_unit_test(a_pool_ends_before_its_threads),

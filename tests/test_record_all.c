@@ -450,7 +450,7 @@ typedef struct beside {
 
 static void ask_for_points(beside *self)
 {
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 24; i++) {
         weir__mark point;
         must_ok(weir__order_stock(self->it.device->order));
         weir_status status = weir__order_all_point(self->it.device->order, &point);
@@ -467,7 +467,9 @@ static void capture_beside(void *argument)
         ask_for_points(self);
         return;
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
+        for (int k = 0; k < 4; k++) /* while nothing is declared the other begins one */
+            must_ok(weir_stream_sync(self->it.device, self->it.b));
         must_ok(weir_capture_begin(self->it.pool, self->it.a, &capture));
         must_ok(weir_emulated_capture_begin(self->it.device, self->it.a));
         must_ok(weir_emulated_capture_end(self->it.device, self->it.a, NULL));

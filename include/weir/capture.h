@@ -23,7 +23,8 @@
  *
  * A stream that is captured and not declared is noticed wherever Weir would record on
  * it, ask about it or wait for it, or make another stream wait for it: the answer is
- * CAPTURING, and the capture goes on; of a stream that Weir does not know, by any call.
+ * CAPTURING, and the capture goes on; of a stream that Weir does not know, by whatever
+ * allocates on it, and what is given back on it waits for the next weir_device_sync.
  * What needs no such call is not noticed: memory that is free on that stream already is
  * handed out to it as ever, and is not kept for the graph. The legacy stream counts as
  * captured while a blocking stream is; the whole device, while a stream is that was

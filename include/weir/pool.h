@@ -51,10 +51,12 @@
  *
  * Nobody else can record an event on a thread's own stream: what the thread gives up of
  * that gets one at once. Who gets what such a thread keeps, while it sleeps, waits on
- * the device for all that was put on any stream by then (CAPTURING while one is
- * captured); the thread itself has it back at once. At its end a thread gives up what
- * it keeps of its own stream before anything else, and keeps none from then on; and
- * none at all where that is not possible: without glibc, or where the driver has no
+ * the device for all that was put on any stream by then. That would spoil captures: it
+ * is CAPTURING while there is one that is declared, or of a stream that Weir knows, and
+ * does spoil others (weir/capture.h). The thread itself has it back at once. At its end
+ * a thread gives up what it keeps of its own stream before anything else, and keeps
+ * none from then on (but if it first uses that in a destructor of a key of pthreads);
+ * and none at all where that is not possible: without glibc, or where the driver has no
  * event behind a whole device (before CUDA 12.5).
  *
  * So a thread with many streams keeps much: of 16 with little live on each a pool may
