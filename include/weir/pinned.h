@@ -26,8 +26,8 @@ typedef struct weir_pinned_options {
 #define WEIR_PINNED_OPTIONS_INIT                                                 \
     { sizeof(weir_pinned_options), false, false, false, 0 }
 
-/* Creates the leaf. `options` may be null. Alignment up to 4096; a small block for which
- * more than 512 is asked may take 2 MiB, for the driver packs those. Where the device
+/* Creates the leaf. `options` may be null. Alignment up to 4096; a small block for
+ * which more than 512 is asked may take 2 MiB, for the driver packs those. Where the device
  * cannot reach memory of one node at the host's address, the first allocation answers
  * NOT_SUPPORTED.
  *
