@@ -493,7 +493,7 @@ static weir_status refuse_wait(const weir__clock *t, weir__clock *s, weir__mark 
 static bool rule_applies(const weir__clock *t, const weir__clock *s)
 {
     if (s->kind == WEIR__CLOCK_LEGACY)
-        return t->blocking;
+        return t->blocking && can_record_here(t); /* that is the operation */
     return t->kind == WEIR__CLOCK_LEGACY && s->blocking && !s->retired &&
            !clock_is_transient(s);
 }
