@@ -27,9 +27,9 @@ typedef struct weir_pinned_options {
     { sizeof(weir_pinned_options), false, false, false, 0 }
 
 /* Creates the leaf. `options` may be null. Alignment up to 4096; a small block for
- * which more than 512 is asked may take 2 MiB, for the driver packs those. Where the device
- * cannot reach memory of one node at the host's address, the first allocation answers
- * NOT_SUPPORTED.
+ * which more than 512 is asked may take 2 MiB, for the driver packs those. Where the
+ * device cannot reach memory of one node at the host's address, the first allocation
+ * answers NOT_SUPPORTED.
  *
  *   NOT_SUPPORTED      the host has no such node, or lets nobody bind memory to it
  *   INVALID_ARGUMENT   the options have no meaning
