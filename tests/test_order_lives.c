@@ -127,7 +127,7 @@ static void meets_others(void *argument)
 static void stream_is_captured_while_its_clock_is_dropped(void **state)
 {
     (void)state;
-    uint64_t runs = support_bound("captures of strangers", 40, 400);
+    uint64_t runs = support_bound("captures of strangers", 600, 2000);
     for (uint64_t seed = 0; seed < runs; seed++) {
         passage self = { .device = open_stepped(support_seed(seed)) };
         must_ok(weir_device_resource_create(self.device, &self.mr));
