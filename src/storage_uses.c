@@ -344,7 +344,7 @@ bool weir__storage_is_unnamed(weir_storage *self, uint64_t t)
 
 /* Behind a point of the whole device, where there is one or it has such; else the host
  * waits. Neither for a stream that is being captured, declared or not: the point spoils
- * that. */
+ * that, and is refused; and one that is not known had no clock. */
 static weir_status wait_for_unnamed(weir_storage *self, uint64_t t, weir_stream stream,
                                     weir_access access)
 {
@@ -353,9 +353,6 @@ static weir_status wait_for_unnamed(weir_storage *self, uint64_t t, weir_stream 
     if (mark.number == 0)
         return WEIR_OK;
     weir_status status = weir__order_wait(order, t, stream, mark);
-    if (status != WEIR_OK && status != WEIR_CAPTURING &&
-        weir__refuse_capturing(order, weir__stream_of(stream)) == WEIR_CAPTURING)
-        status = WEIR_CAPTURING;
     if (status == WEIR_OK || status == WEIR_CAPTURING)
         return status;
     (void)weir__order_stock(order); /* for the point */

@@ -369,6 +369,27 @@ static void frees_leave_undeclared_captures_intact(void **state)
     }
 }
 
+/* Nor goes upstream, for nobody could wait for it there, what has no event because none
+ * could be recorded. */
+static void frees_without_an_event_go_nowhere(void **state)
+{
+    (void)state;
+    scene it = scene_open(true);
+    scene_make_streams(&it);
+    weir_stream unknown = raw_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    void *other, *x = take(it.pool, unknown, SIZE);
+    stamp(it.device, unknown, x, SIZE, 1);
+    plan_fault(it.device, "event_record", 1, true, WEIR_DEVICE_ERROR);
+    give(it.pool, unknown, x, SIZE);
+    plan_fault(it.device, NULL, 0, false, WEIR_OK);
+    must(weir_allocate(it.pool, it.a, SIZE, WEIR_ALIGNMENT, &other) != WEIR_OK);
+    must_ok(weir_device_sync(it.device));
+    must(take(it.pool, it.a, SIZE) == x);
+    give(it.pool, it.a, x, SIZE);
+    raw_stream_end(it.device, unknown);
+    scene_close(&it);
+}
+
 /* A record on the legacy stream would be a barrier to a captured blocking one. */
 static void legacy_stream_waits_for_captures_of_blocking_ones(void **state)
 {
@@ -400,6 +421,7 @@ int main(void)
         cmocka_unit_test(what_comes_back_elsewhere_waits_for_the_release),
         cmocka_unit_test(undeclared_captures_are_left_intact),
         cmocka_unit_test(frees_leave_undeclared_captures_intact),
+        cmocka_unit_test(frees_without_an_event_go_nowhere),
         cmocka_unit_test(legacy_stream_waits_for_captures_of_blocking_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

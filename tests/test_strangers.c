@@ -141,11 +141,11 @@ static void a_wait_for_strangers_may_fail(void **state)
 static void captured_streams_cannot_wait_for_strangers(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        bool is_declared = i % 2 == 1, has_point = i >= 2;
+    for (int i = 0; i < 6; i++) {
+        bool is_declared = i / 2 == 1, is_known = i / 2 != 0, has_point = i % 2 == 1;
         buffer_scene it = buffer_scene_open();
         stranger other = stranger_come(&it), waits = stranger_come(&it);
-        weir_stream stream = is_declared ? it.b : waits.stream;
+        weir_stream stream = is_known ? it.b : waits.stream;
         weir_capture *capture = NULL;
         weir_buffer buffer = make_buffer(&it, it.a, 64 * KIB), copy;
         uint64_t gate = stall_stream(&it, other.stream);
