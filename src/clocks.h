@@ -136,7 +136,8 @@ struct weir__order {
 
 static_assert(offsetof(struct weir__order, changes) == 0, "it comes first");
 
-/* True for streams that cannot be recorded on later: an event comes with each free. */
+/* True for streams that cannot be recorded on later, or by another thread: an event
+ * comes with each free, but for what a thread keeps of its own stream. */
 static inline bool clock_is_transient(const weir__clock *clock)
 {
     return clock->kind == WEIR__CLOCK_PER_THREAD || clock->kind == WEIR__CLOCK_UNKNOWN;
@@ -160,7 +161,9 @@ static inline uint64_t clock_tick(weir__clock *clock)
 }
 
 /* The number up to which everything freed so far is marked, a wait for which begins
- * now: also what was freed without the order (weir__order_steady). Under the lock. */
+ * now: also what was freed without the order (weir__order_steady); but not what a
+ * thread keeps of its own stream, which gets its mark when it is given up. Under the
+ * lock. */
 static inline uint64_t clock_all_freed(weir__clock *clock)
 {
     if (clock_is_transient(clock) || clock->retired ||

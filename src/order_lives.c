@@ -281,6 +281,17 @@ static void capture_drop(weir__order *order, uint64_t id)
     weir__mutex_unlock(&order->lock);
 }
 
+/* With a handle, what no stream is called. */
+#define NAMELESS ((uint64_t)1 << 63)
+
+/* The one that listeners may take marks of; 0: nobody knows the stream's. */
+static uint64_t own_clock(const weir__clock *clock)
+{
+    bool is_nameless = clock->kind == WEIR__CLOCK_UNKNOWN &&
+                       (clock->key & NAMELESS) != 0;
+    return is_nameless ? 0 : clock->id;
+}
+
 /* Tells the listeners, and makes the stream of clock `id` the capture's. CAPTURING: it
  * is another's already. NOT_FOUND: another thread has dropped the clock. */
 static weir_status capture_attach(weir__order *order, weir_stream stream, uint64_t id,
@@ -302,7 +313,7 @@ static weir_status capture_attach(weir__order *order, weir_stream stream, uint64
     if (!is_free)
         return weir__fail(WEIR_CAPTURING, "the stream is being captured already");
 
-    weir__order_tell(order, stream, id);
+    weir__order_tell(order, stream, own_clock(clock)); /* it stays while it changes */
 
     weir__mutex_lock(&order->lock);
     order->captures++; /* from now on nobody records behind all, which would spoil it */
@@ -316,9 +327,6 @@ static weir_status capture_attach(weir__order *order, weir_stream stream, uint64
     weir__mutex_unlock(&order->lock);
     return WEIR_OK;
 }
-
-/* What no stream is called, with its handle. */
-#define NAMELESS ((uint64_t)1 << 63)
 
 /* Who an unknown stream is cannot be asked once it is captured: until the end it is
  * known by its handle. Nothing is freed under that clock, so it may serve the handle
@@ -392,8 +400,8 @@ bool weir__order_capture_end(weir__order *order, uint64_t id)
 {
     weir__mutex_lock(&order->lock);
     weir__clock *capture = weir__clock_find(order, id);
-    uint64_t of = capture->capture;
-    weir__clock *clock = weir__clock_find(order, of);
+    weir__clock *clock = weir__clock_find(order, capture->capture);
+    uint64_t own = clock != NULL ? own_clock(clock) : 0;
     weir_stream stream = capture->stream;
     if (clock != NULL) {
         clock->capture = 0;
@@ -402,7 +410,7 @@ bool weir__order_capture_end(weir__order *order, uint64_t id)
     capture->capture = 0;
     weir__mutex_unlock(&order->lock);
     if (clock != NULL)
-        weir__order_tell(order, weir__stream_of(stream), of);
+        weir__order_tell(order, weir__stream_of(stream), own);
     return clock != NULL;
 }
 

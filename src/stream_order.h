@@ -111,8 +111,8 @@ weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
                              weir__mark mark);
 
 /* Waits on the host until `mark` is done: DEVICE_ERROR, DEVICE_LOST, or CAPTURING
- * for what an unreleased capture holds. To be called without locks of rank resource
- * and above. */
+ * for what an unreleased capture holds, or where the wait would spoil one. To be called
+ * without locks of rank resource and above. */
 weir_status weir__order_sync(weir__order *order, weir__mark mark);
 
 /* Whether `stream` is in a declared capture; makes no device call. */
@@ -177,7 +177,8 @@ bool weir__order_has_one_stream(weir__order *order);
  *
  * stream_changes: hears, before it happens, that a known stream is retired or that a
  * declared capture begins on a stream, and that one has ended; `clock` is the stream's
- * own. It may take and close marks of that clock, and empties what it keeps for it:
+ * own (0: it is not known, for nobody may ask, and nothing was freed under it). It may
+ * take and close marks of that clock, and empties what it keeps for it:
  * afterwards neither the clock's number nor its counter is to be relied on. A change
  * may still be refused after that.
  *
@@ -204,8 +205,8 @@ bool weir__order_has_clock(weir__order *order, uint64_t clock);
 
 /* Whether `stream` is one whose clock stays the same until a listener is told: a known
  * one or the legacy stream, not in a declared capture, not about to be, not being
- * retired, and the device not eager. (A per-thread stream takes an event with each
- * free, and its clock may be dropped untold.) Gives its clock, and where that clock's
+ * retired, and the device not eager. (A per-thread stream's may be dropped untold: see
+ * weir__order_hold_own.) Gives its clock, and where that clock's
  * counter can be read without a lock, also until then. May be called under a resource's
  * lock; makes no device call. A change may begin right after the answer: who keeps
  * something for the clock asks under the lock under which its listener empties that.

@@ -77,10 +77,11 @@ extern void *__dso_handle WEIR_HIDDEN;
 bool weir__thread_watch_first(void (*end)(void *))
 {
     enum { PLENTY = 2048 }; /* so that it goes back to where calloc looks */
+    if (__cxa_thread_atexit_impl == NULL)
+        return false;
     void *room = weir__host_alloc(PLENTY);
     weir__host_free(room);
-    return room != NULL && __cxa_thread_atexit_impl != NULL &&
-           __cxa_thread_atexit_impl(end, NULL, &__dso_handle) == 0;
+    return room != NULL && __cxa_thread_atexit_impl(end, NULL, &__dso_handle) == 0;
 }
 
 /* ---- forks ---- */

@@ -3,6 +3,7 @@
  * stand-in; test_cuda.c fails each call in turn. */
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cuda_runtime_api.h>
 
@@ -167,6 +168,37 @@ static void other_things_are_refused(void **state)
     end_both(device, pool, block);
 }
 
+static int lowest_descriptor(void)
+{
+    int fd = dup(STDOUT_FILENO);
+    must(fd >= 0);
+    (void)close(fd);
+    return fd;
+}
+
+/* Of the two calls the first has made a descriptor when the second fails. */
+static void export_that_fails_leaves_nothing(void **state)
+{
+    (void)state;
+    static const char *const calls[] = { "cudaMemPoolExportToShareableHandle",
+                                         "cudaMemPoolExportPointer" };
+    void *block;
+    weir_device *device = cuda_open(0);
+    weir_mempool pool = pool_with(device, &block);
+    int lowest = lowest_descriptor();
+    for (size_t i = 0; i < 2; i++) {
+        weir__shared none;
+        fakes_fail(calls[i], 1, false, cudaErrorUnknown);
+        must_answer(WEIR_DEVICE_ERROR, weir__shared_export(device, block, &none));
+        must(strstr(weir_last_error().message, calls[i]) != NULL);
+        fakes_fail(NULL, 0, false, 0);
+        must_equal(lowest_descriptor(), lowest);
+    }
+    weir__shared shared = export_shared(device, block);
+    drop_shared(&shared);
+    end_both(device, pool, block);
+}
+
 static void devices_without_such_pools_refuse(void **state)
 {
     (void)state;
@@ -252,6 +284,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(block_is_opened_and_ends),
         cmocka_unit_test(end_of_its_pool_is_tried_again),
         cmocka_unit_test(other_things_are_refused),
+        cmocka_unit_test(export_that_fails_leaves_nothing),
         cmocka_unit_test(devices_without_such_pools_refuse),
         cmocka_unit_test(no_memory_for_the_record_leaves_nothing),
         cmocka_unit_test(block_is_opened_elsewhere),

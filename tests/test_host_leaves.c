@@ -81,6 +81,32 @@ static void pinned_memory_is_aligned_to_a_page(void **state)
     must_answer(WEIR_INVALID_ARGUMENT, weir_allocate(s.mr, s.a, 1, 8192, &none));
     for (size_t i = 0; i < 5; i++)
         must(weir_deallocate(s.mr, s.a, out[i], 1 + 1000 * i, 4096));
+    (void)weir_resource_trim_sync(s.mr, 0);
+    weir_device_calls calls = calls_of(s.device);
+    must_equal(calls.pinned_malloc, calls.pinned_free); /* also what did not fit */
+    scene_end(&s);
+}
+
+/* A block that does not begin where it should goes back, for another. If it cannot,
+ * that is told, and there is none. */
+static void pinned_memory_that_does_not_fit_goes_back(void **state)
+{
+    (void)state;
+    enum { COUNT = 64 };
+    scene s = scene_begin(6, "pinned");
+    void *out[COUNT];
+    size_t failed = 0;
+    plan_fault(s.device, "pinned_free", 1, true, WEIR_DEVICE_ERROR);
+    for (size_t i = 0; i < COUNT; i++) {
+        weir_status status = weir_allocate(s.mr, s.a, 3000, 4096, &out[i]);
+        must(status == WEIR_OK || (status == WEIR_DEVICE_ERROR && out[i] == NULL));
+        failed += status != WEIR_OK;
+    }
+    plan_fault(s.device, NULL, 0, false, WEIR_OK);
+    must(failed > 0);
+    must_equal(statistics_of(s.mr).out_blocks, COUNT - failed);
+    for (size_t i = 0; i < COUNT; i++)
+        must(out[i] == NULL || weir_deallocate(s.mr, s.a, out[i], 3000, 4096));
     scene_end(&s);
 }
 
@@ -338,6 +364,7 @@ int main(void)
         cmocka_unit_test(both_are_the_hosts_too),
         cmocka_unit_test(both_tell_what_they_are),
         cmocka_unit_test(pinned_memory_is_aligned_to_a_page),
+        cmocka_unit_test(pinned_memory_that_does_not_fit_goes_back),
         cmocka_unit_test(pool_over_pinned_memory_is_stream_ordered),
         cmocka_unit_test(both_keep_what_is_in_use),
         cmocka_unit_test(managed_options_are_read_with_care),

@@ -186,6 +186,35 @@ static void declared_capture_of_an_unknown_stream_is_known(void **state)
     }
 }
 
+/* Nothing is marked on a clock that stands for a handle alone: so it can be dropped,
+ * though the stream is gone before the capture's end is told. */
+static void late_captures_leave_no_clocks(void **state)
+{
+    (void)state;
+    enum { MOST = 24 };
+    scene it = scene_open(false);
+    size_t clocks = 0;
+    weir_stream all[MOST]; /* no handle comes twice */
+    for (int i = 0; i < MOST; i++)
+        must_ok(weir_emulated_stream_create(it.device, WEIR_STREAM_NON_BLOCKING,
+                                            &all[i]));
+    for (int i = 0; i < MOST; i++) {
+        weir_stream foreign = all[i];
+        weir_capture *capture;
+        must_ok(weir_emulated_capture_begin(it.device, foreign));
+        must_ok(weir_capture_begin(it.pool, foreign, &capture));
+        must_ok(weir_emulated_capture_end(it.device, foreign, NULL));
+        must_ok(weir_emulated_stream_destroy(it.device, foreign));
+        must_ok(weir_capture_end(capture));
+        must_ok(weir_capture_release(capture, NULL));
+        must_ok(weir_stream_sync(it.device, NULL));
+        if (i == MOST / 2)
+            clocks = weir__order_measure(it.device->order).clocks;
+    }
+    must(weir__order_measure(it.device->order).clocks <= clocks);
+    scene_close(&it);
+}
+
 typedef struct declarer {
     scene *it;
     weir_stream stream;
@@ -236,6 +265,7 @@ int main(void)
         cmocka_unit_test(undeclared_capture_is_left_intact),
         cmocka_unit_test(undeclared_capture_of_an_unknown_stream_is_left_intact),
         cmocka_unit_test(declared_capture_of_an_unknown_stream_is_known),
+        cmocka_unit_test(late_captures_leave_no_clocks),
         cmocka_unit_test(a_capture_is_declared_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
