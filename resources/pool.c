@@ -61,8 +61,7 @@ void weir__pool_mark_out_locked(const weir__request *request, weir__heap_block *
 {
     weir__pool *self = request->pool;
     weir__link_set(block, request->owner->slot);
-    weir__heap_set_tag(block, weir__pool_out_tag(request->owner, request->bytes,
-                                                 request->asked_bytes,
+    weir__heap_set_tag(block, weir__pool_out_tag(request->owner, request->asked_bytes,
                                                  request->asked_alignment));
     if (WEIR_UNLIKELY(self->has_dropped))
         weir__pool_learn_dropped_locked(self);

@@ -66,12 +66,12 @@ weir__heap_taken weir__cache_unspill(weir__cache *cache,
             cache->bytes -= weir__grains_size(grains);
             weir__link_set(block, cache->owner);
             weir__heap_set_tag(block, tag);
-            return (weir__heap_taken){ block, id, tag };
+            return (weir__heap_taken){ block, id };
         }
         above = block;
         id = below;
     }
-    return (weir__heap_taken){ NULL, 0, 0 };
+    return (weir__heap_taken){ NULL, 0 };
 }
 
 void weir__cache_spill_all(weir__cache *cache, const weir__heap_view *view)

@@ -70,7 +70,7 @@ struct weir__pool;
 #endif
 #define WEIR__ROOM_SHARE     24u     /* of a cache that is full becomes room at once */
 #define WEIR__NEARLY_SHARE   8u      /* ... less is left where it is nearly full */
-#define WEIR__RECENT         1024u
+#define WEIR__RECENT         2048u
 /* Multiplied by that, 32 addresses of one distance differ in the bits that are taken,
  * for all distances of a power of two from 256 bytes to 1 MiB times 1 to 15. */
 #define WEIR__RECENT_HASH    UINT64_C(0x6f9c18fb)
@@ -94,13 +94,11 @@ typedef struct weir__bin {
     uint32_t full;           /* the top of a full magazine besides, or 0 */
 } weir__bin;
 
-/* A block that was handed out here, on whatever stream, as it was then: blocks are
- * merged and cut anew, but one with the same address, tag and size is as it was. The
- * head is of no block if another alignment was asked for than WEIR_ALIGNMENT. */
+/* Of a block that was handed out here, on whatever stream: a guess where its record is,
+ * which tells whether it is that block's; and which bin has its size. */
 typedef struct weir__recent {
-    uint64_t head;           /* of its record */
-    uint32_t id;             /* of that */
-    uint32_t bin;            /* of its size: how far from the first, in bytes */
+    uint32_t id;
+    uint32_t bin;            /* how far from the first, in bytes */
 } weir__recent;
 
 /* Linked records, all with one tag. */
@@ -120,56 +118,71 @@ typedef struct weir__lost {
     const void *ptr;         /* the last of these */
 } weir__lost;
 
+/* What hits need of it, in one line; and no bin lies in two. */
 typedef struct weir__cache {
-    weir_stream stream;
+    _Alignas(WEIR__LINE) weir_stream stream;
+    weir_stream alias;       /* another name of the stream, which users have for it;
+                                or the same */
     uint32_t holder_tag;     /* of its blocks: CACHED, and the seat's number */
     uint32_t owner;          /* the slot of its stream's clock in the heap */
+    size_t bytes;            /* in bins and on the spill list */
+    uint64_t allocations, deallocations; /* through it */
     uint32_t home;           /* where records of its blocks should be */
+    uint32_t unclosed;       /* blocks given to the heap since the last event */
     uint64_t clock;
     const _Atomic uint64_t *counter; /* the clock's */
-    size_t bytes;            /* in bins and on the spill list */
-    uint32_t taken;          /* how often bins were asked for a block, or more */
-    uint32_t unclosed;       /* blocks given to the heap since the last event */
-    bool is_quiet;           /* nobody was likely to want them then */
+    bool is_quiet;           /* nobody was likely to want what was given to the heap */
     uint32_t dry;            /* misses since anything was given back */
+    uint64_t dry_from;       /* `deallocations` was this */
     uint32_t looked;         /* the bin that was looked at last for room */
     uint32_t passed;         /* blocks that found no room since all was emptied */
     uint32_t pours;          /* blocks that wanted room one after the other, since */
-    uint32_t pours_from;     /* `taken` was this */
-    weir_stream alias;       /* another name of the stream, which users have for it;
-                                or the same */
+    uint64_t pours_from;     /* `allocations` was this */
     weir__block_list spill;
-    weir__bin bins[WEIR__BINS];
     weir__lost lost;         /* until the pool knows */
     uint64_t own_of;         /* whose own stream it is, a thread's number; or 0: see
                                 pool_own.c */
+    _Alignas(WEIR__LINE) weir__bin bins[WEIR__BINS];
 } weir__cache;
+
+/* A request is none of its hits. */
+static inline void weir__cache_missed(weir__cache *cache)
+{
+    if (cache->dry_from != cache->deallocations) {
+        cache->dry_from = cache->deallocations;
+        cache->dry = 0;
+    }
+    cache->dry++;
+}
 
 /* No stream's, and empty. */
 extern weir__cache weir__no_cache;
 
-/* What a thread has done with a pool. Written by who is behind the gate. */
+/* What a thread has done with a pool since that was last folded in. Written by who is
+ * behind the gate. */
 typedef struct weir__tally {
-    uint64_t allocations;
-    uint64_t deallocations;
-    int64_t out_bytes;       /* below zero where others allocated */
-    int64_t peak_bytes;      /* the most it was since it was last folded in */
+    int64_t peak_bytes;      /* the most that was out */
+    int64_t below_peak;      /* so much less is, which may come to less than nothing,
+                                where others allocated */
+    uint64_t allocations;    /* besides those that its caches count; less what these */
+    uint64_t deallocations;  /* had counted then */
 } weir__tally;
 
+/* What hits need of it, in one line, but for `recent`. */
 typedef struct weir__seat {
-    weir__gate gate;
-    struct weir__pool *pool;
-    const struct weir__pool *quick; /* the same, if quick calls may be quick; null: in a
-                                       run, where threads take turns at each call, and
-                                       no ledger that is told of it */
+    _Alignas(WEIR__LINE) weir__gate gate;
+    const struct weir__pool *quick; /* the same as `pool`, if quick calls may be quick;
+                                       null: in a run, where threads take turns at each
+                                       call, and no ledger that is told of it */
     weir__cache *out_of;     /* of `caches`: one that is allocated from; or
                                 weir__no_cache */
     weir__cache *back_to;    /* and one that is freed to: often another */
+    weir__tally tally;
+    struct weir__pool *pool;
     weir__cache **caches;    /* open addressing by stream, a power of two, or null */
     uint32_t mask;
     uint32_t cache_count;
     uint32_t number;         /* the holder of its blocks */
-    weir__tally tally;
     weir_stream wanted;      /* memory was freed on it, and it has no cache; or null */
     /* The rest is not behind the gate. */
     struct weir__seat *next;         /* of the pool: under its lock `seats` */
@@ -177,7 +190,7 @@ typedef struct weir__seat {
     atomic_bool is_dead;     /* the pool has let go of it; the gate stays closed */
     bool is_left;            /* the thread has; set behind the gate */
     bool gives_back;         /* begun by a free: the thread allocates elsewhere */
-    weir__recent recent[WEIR__RECENT]; /* behind the gate */
+    _Alignas(WEIR__LINE) weir__recent recent[WEIR__RECENT]; /* behind the gate */
 } weir__seat;
 
 static inline uint32_t weir__stream_hash(weir_stream stream)
@@ -274,23 +287,11 @@ static inline weir__bin *weir__bin_at(weir__cache *cache, size_t offset)
     return (weir__bin *)((char *)cache->bins + offset);
 }
 
-/* A block is handed out at `ptr`, whose record begins with `head`. Inverted that is no
- * block's. */
+/* A block is handed out at `ptr`. */
 static inline void weir__recent_set(weir__seat *seat, const void *ptr, uint32_t id,
-                                    uint64_t head, size_t alignment, size_t bin)
+                                    size_t bin)
 {
-    weir__recent *recent = weir__recent_of(seat, ptr);
-    recent->head = alignment == WEIR_ALIGNMENT ? head : ~head;
-    recent->id = id;
-    recent->bin = (uint32_t)bin;
-}
-
-static inline void weir__recent_taken(weir__seat *seat, const void *ptr,
-                                      weir__heap_taken taken, size_t alignment,
-                                      size_t bin)
-{
-    weir__recent_set(seat, ptr, taken.id, weir__heap_head(ptr, taken.tag), alignment,
-                     bin);
+    *weir__recent_of(seat, ptr) = (weir__recent){ id, (uint32_t)bin };
 }
 
 static inline uint32_t weir__link_of(const weir__heap_block *block)
@@ -328,7 +329,7 @@ static inline bool weir__bin_is_ready(weir__bin *bin, const weir__heap_view *vie
 static inline void weir__bin_drop(weir__bin *bin, const weir__heap_view *view,
                                   uint32_t below)
 {
-    if (--bin->count != 0)
+    if (WEIR_LIKELY(--bin->count != 0))
         weir__bin_load(bin, view, below, bin->count);
     else
         bin->top_id = 0;

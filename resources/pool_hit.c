@@ -27,42 +27,6 @@ static inline weir__bin *bin_for(const weir__pool *self, weir__cache *cache,
     return weir__cache_bin(cache, *grains);
 }
 
-/* ---- tallies ---- */
-
-void weir__pool_count_out(weir__pool *self, size_t bytes)
-{
-    weir__seat *seat = weir__seat_here(self);
-    if (seat != NULL && weir__gate_enter(&seat->gate)) {
-        weir__tally_out(&seat->tally, bytes);
-        weir__gate_leave(&seat->gate);
-        return;
-    }
-    weir_resource_statistics *counts = &self->counts;
-    weir__mutex_lock(&self->lock);
-    counts->allocations++;
-    counts->out_blocks++;
-    counts->out_bytes += bytes;
-    weir__pool_note_peak_locked(self, (int64_t)counts->out_bytes);
-    weir__mutex_unlock(&self->lock);
-}
-
-void weir__pool_count_back(weir__pool *self, size_t bytes)
-{
-    weir__seat *seat = weir__seat_here(self);
-    if (seat != NULL && weir__gate_enter(&seat->gate)) {
-        weir__tally_back(&seat->tally, bytes);
-        weir__gate_leave(&seat->gate);
-        return;
-    }
-    weir__mutex_lock(&self->lock);
-    self->counts.deallocations++;
-    self->counts.out_blocks--;
-    self->counts.out_bytes -= bytes;
-    weir__mutex_unlock(&self->lock);
-}
-
-/* ---- out ---- */
-
 void weir__pool_learn_dropped(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
@@ -81,18 +45,16 @@ static WEIR_INLINE bool take_top(weir__pool *self, weir__seat *seat,
     if (WEIR_UNLIKELY((base & WEIR__TAG_MASK) != 0))
         return false;
     const size_t size = weir__grains_size(bin->grains);
-    const uint64_t head = base | weir__heap_out_tag_in(size, bytes, alignment);
+    const uint64_t head = base + weir__heap_out_tag(bytes, alignment);
     void *ptr = bin->ptr;
     *out = ptr;
-    weir__recent_set(seat, ptr, bin->top_id, head, alignment,
-                     weir__bin_offset(cache, bin));
+    weir__recent_set(seat, ptr, bin->top_id, weir__bin_offset(cache, bin));
     const uint32_t below = weir__link_of(block);
     weir__link_set(block, cache->owner);
     weir__heap_set_head(block, head);
     weir__bin_drop(bin, &self->heap.view, below);
     cache->bytes -= size;
-    cache->taken++;
-    weir__tally_out(&seat->tally, bytes);
+    weir__tally_out(&seat->tally, &cache->allocations, bytes);
     return true;
 }
 
@@ -150,7 +112,7 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
                                  after);
         done = *out != NULL;
         if (done)
-            weir__tally_out(&seat->tally, bytes);
+            weir__tally_out(&seat->tally, &cache->allocations, bytes);
         else if (loads && bin->count != 0)
             done = take_top(self, seat, cache, bin, bytes, alignment, out);
     }

@@ -67,18 +67,20 @@ static inline weir_status weir__pool_leave_or_go_on(weir__pool *pool,
 
 /* ---- behind the gate ---- */
 
-static inline void weir__tally_out(weir__tally *tally, size_t bytes)
+/* A block of so much goes out, and comes back; `calls` counts that. */
+static inline void weir__tally_out(weir__tally *tally, uint64_t *calls, size_t bytes)
 {
-    tally->allocations++;
-    tally->out_bytes += (int64_t)bytes;
-    if (tally->peak_bytes < tally->out_bytes)
-        tally->peak_bytes = tally->out_bytes;
+    ++*calls;
+    if (WEIR_UNLIKELY((tally->below_peak -= (int64_t)bytes) < 0)) {
+        tally->peak_bytes -= tally->below_peak;
+        tally->below_peak = 0;
+    }
 }
 
-static inline void weir__tally_back(weir__tally *tally, size_t bytes)
+static inline void weir__tally_back(weir__tally *tally, uint64_t *calls, size_t bytes)
 {
-    tally->deallocations++;
-    tally->out_bytes -= (int64_t)bytes;
+    ++*calls;
+    tally->below_peak += (int64_t)bytes;
 }
 
 /* What is to be done outside of the gate. */
@@ -171,7 +173,7 @@ static inline weir__heap_taken weir__cache_take_fit_locked(weir__pool *pool,
     if (WEIR_UNLIKELY(pool->is_short) &&
         weir__pool_is_poor_locked(
             pool, weir__heap_best(heap, owner, size, WEIR__HEAP_GRAIN), size))
-        return (weir__heap_taken){ NULL, 0, 0 };
+        return (weir__heap_taken){ NULL, 0 };
     if (WEIR_UNLIKELY(weir__pool_is_wary(pool)) &&
         weir__pool_spares_locked(pool,
                                  weir__heap_best(heap, owner, size, WEIR__HEAP_GRAIN)))
@@ -254,7 +256,6 @@ static inline weir__cache *weir__cache_fetch(const weir__seat *seat,
 typedef struct weir__found {
     weir__heap_block *block; /* null: there is none */
     uint32_t id;
-    uint32_t tag;
 } weir__found;
 
 /* The one at `ptr` of which so much was asked for, by its address. A tag has no room
@@ -269,11 +270,9 @@ static WEIR_INLINE weir__found weir__pool_look_up_out(const weir__pool *pool,
         return it;
     it.block = weir__heap_lookup_tagged(&pool->heap.view, ptr,
                                         weir__heap_out_tag(bytes, alignment), &it.id);
-    if (WEIR_LIKELY(it.block != NULL)) {
-        it.tag = weir__heap_tag(it.block);
-        if (WEIR_UNLIKELY(weir__heap_asked_bytes(it.block, it.tag) != bytes))
-            it.block = NULL;
-    }
+    if (WEIR_LIKELY(it.block != NULL) &&
+        WEIR_UNLIKELY(!weir__heap_fits_asked(weir__heap_bytes(it.block), bytes)))
+        it.block = NULL;
     return it;
 }
 

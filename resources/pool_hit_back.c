@@ -54,11 +54,11 @@ static void relieve(weir__pool *self, weir__cache *cache)
 }
 
 /* Whether the thread has only given back on that stream for a while, be it that others
- * allocate, or that it does on another one. */
+ * allocate, or that it does on another one, or that the cache had nothing for it. */
 static inline bool is_pouring(weir__cache *cache)
 {
-    if (cache->pours_from != cache->taken) {
-        cache->pours_from = cache->taken;
+    if (cache->pours_from != cache->allocations) {
+        cache->pours_from = cache->allocations;
         cache->pours = 0;
     }
     return cache->pours++ >= WEIR__POUR_AFTER;
@@ -91,7 +91,6 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
 {
     weir__bin *bin = weir__cache_bin(cache, grains);
     bool is_kept = bin->grains == grains;
-    cache->dry = 0;
     cache->bytes += weir__grains_size(grains);
     if (cache->bytes > self->cache_bytes && is_kept)
         is_kept = make_room(self, cache, grains);
@@ -118,7 +117,7 @@ static WEIR_NOINLINE bool put_back_and_leave(weir__pool *self, weir__cache *cach
                                              void *ptr, size_t bytes)
 {
     weir__seat *seat = weir__own_thread.seat;
-    weir__tally_back(&seat->tally, bytes);
+    weir__tally_back(&seat->tally, &cache->deallocations, bytes);
     put_back(self, cache, block, id, ptr, weir__heap_grains(block));
     weir__gate_leave(&seat->gate);
     return true;
@@ -174,9 +173,8 @@ static WEIR_INLINE bool put_on_stack(weir__pool *self, weir__seat *seat,
         weir__cache_spill(cache, block, id);
     else
         return put_back_any(self, cache, block, id, ptr, bytes, alignment);
-    cache->dry = 0;
     cache->bytes = held;
-    weir__tally_back(&seat->tally, bytes);
+    weir__tally_back(&seat->tally, &cache->deallocations, bytes);
     weir__gate_leave_alone(&seat->gate);
     return true;
 }
@@ -229,18 +227,17 @@ static WEIR_NOINLINE bool put_back_known(weir__cache *cache, weir__seat *seat,
     return put_on_stack(self, seat, cache, bin, block, id, ptr, bytes, WEIR_ALIGNMENT);
 }
 
-/* Whether a block is still out as its place knows it, at `ptr`, and so much was asked
- * for; and how large it is. */
-static WEIR_INLINE bool is_recent(const weir__heap_block *block,
-                                  const weir__recent *recent, const void *ptr,
+/* Whether a record is that of the block at `ptr`, which is out, and so much was asked
+ * for, aligned as most is; and how large it is. */
+static WEIR_INLINE bool is_out_at(const weir__heap_block *block, const void *ptr,
                                   size_t bytes, size_t *size)
 {
-    const uint64_t head = recent->head;
-    if (weir__heap_head_base(head) != (uintptr_t)ptr ||
-        !weir__heap_is_still(block, head))
+    const uint64_t head =
+        weir__heap_head(ptr, weir__heap_out_tag(bytes, WEIR_ALIGNMENT));
+    if ((uintptr_t)ptr % WEIR__HEAP_GRAIN != 0 || !weir__heap_is_still(block, head))
         return false;
     *size = weir__heap_bytes(block);
-    return bytes + weir__heap_slack((uint32_t)head) == *size;
+    return weir__heap_fits_asked(*size, bytes);
 }
 
 /* To the stream's cache; inside of the gate, which it leaves. */
@@ -248,22 +245,22 @@ static WEIR_INLINE bool put_back_to(const weir__pool *self, weir__cache *cache,
                                     weir__seat *seat, void *ptr, size_t bytes)
 {
     const weir__recent *recent = weir__recent_of(seat, ptr);
-    weir__heap_block *block = weir__heap_at(&self->heap.view, recent->id);
+    const uint32_t id = recent->id;
+    weir__heap_block *block = weir__heap_at(&self->heap.view, id);
     size_t size;
-    if (!is_recent(block, recent, ptr, bytes, &size))
+    if (WEIR_UNLIKELY(!is_out_at(block, ptr, bytes, &size)))
         return deallocate_inside(cache, seat, ptr, bytes, WEIR_ALIGNMENT);
 
     weir__bin *bin = weir__bin_at(cache, recent->bin);
     if (WEIR_UNLIKELY(weir__grains_size(bin->grains) != size ||
                       bin->count == WEIR__MAGAZINE))
-        return put_back_known(cache, seat, ptr, bytes, recent->id);
+        return put_back_known(cache, seat, ptr, bytes, id);
     const size_t held = cache->bytes + size;
     if (WEIR_UNLIKELY(held > self->cache_bytes))
-        return put_back_known(cache, seat, ptr, bytes, recent->id);
-    (void)weir__bin_push(bin, block, recent->id, ptr, cache->holder_tag);
-    cache->dry = 0;
+        return put_back_known(cache, seat, ptr, bytes, id);
+    (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
     cache->bytes = held;
-    weir__tally_back(&seat->tally, bytes);
+    weir__tally_back(&seat->tally, &cache->deallocations, bytes);
     weir__gate_leave_alone(&seat->gate);
     return true;
 }
@@ -314,7 +311,7 @@ bool weir__pool_hit_back_of(weir_resource *mr, weir_stream stream, uint64_t cloc
         const weir__heap_block *block = weir__heap_at(&self->heap.view, recent->id);
         size_t size;
         if (alignment == WEIR_ALIGNMENT &&
-            is_recent(block, recent, ptr, bytes, &size)) {
+            is_out_at(block, ptr, bytes, &size)) {
             (void)put_back_known(cache, seat, ptr, bytes, recent->id);
             return true;
         }

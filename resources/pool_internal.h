@@ -227,11 +227,11 @@ static inline size_t weir__pool_room_for(const weir__pool *pool, size_t bytes)
     return weir__grains_size(weir__class_up(grains, spare));
 }
 
-/* The tag of a block of `bytes` bytes that is out on the stream of `owner`. */
-static inline uint32_t weir__pool_out_tag(const weir__heap_owner *owner, size_t bytes,
+/* The tag of a block that is out on the stream of `owner`. */
+static inline uint32_t weir__pool_out_tag(const weir__heap_owner *owner,
                                           size_t asked_bytes, size_t alignment)
 {
-    uint32_t tag = weir__heap_out_tag_in(bytes, asked_bytes, alignment);
+    uint32_t tag = weir__heap_out_tag(asked_bytes, alignment);
     return owner->kind != WEIR__POOL_CAPTURE ? tag : tag | WEIR__TAG_CAPTURED;
 }
 
@@ -249,7 +249,7 @@ static inline weir__heap_taken weir__pool_take_fit_locked(weir__pool *pool,
     WEIR_CHECK(!pool->closing, "allocated after the last unref");
     weir__heap_taken taken = weir__heap_take_best(
         &pool->heap, owner, bytes, home,
-        weir__pool_out_tag(to, bytes, asked_bytes, alignment), to->slot);
+        weir__pool_out_tag(to, asked_bytes, alignment), to->slot);
     if (WEIR_UNLIKELY(pool->has_dropped) && taken.block != NULL)
         weir__pool_learn_dropped_locked(pool);
     return taken;

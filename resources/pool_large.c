@@ -17,9 +17,9 @@ static WEIR_NOINLINE weir_status allocate_fit(weir__pool *self, weir_stream stre
 {
     weir__seat *seat = weir__own_thread.seat;
     weir__errand after = weir__errand_begin(seat);
-    weir__heap_taken taken = { NULL, 0, 0 };
+    weir__heap_taken taken = { NULL, 0 };
     void *ptr = NULL;
-    cache->dry++;
+    weir__cache_missed(cache);
 
     weir__mutex_lock(&self->lock);
     if (WEIR_LIKELY(weir__heap_promise(&self->heap))) {
@@ -36,8 +36,8 @@ static WEIR_NOINLINE weir_status allocate_fit(weir__pool *self, weir_stream stre
 
     const bool done = ptr != NULL;
     if (WEIR_LIKELY(done)) {
-        weir__recent_taken(seat, ptr, taken, alignment, weir__cache_last_offset());
-        weir__tally_out(&seat->tally, bytes);
+        weir__recent_set(seat, ptr, taken.id, weir__cache_last_offset());
+        weir__tally_out(&seat->tally, &cache->allocations, bytes);
         if (WEIR_UNLIKELY(self->listens))
             weir__pool_learn_dropped(self);
     }
@@ -56,12 +56,12 @@ static WEIR_NOINLINE weir_status allocate_spilt(weir__pool *self, weir_stream st
     weir__heap_taken taken =
         weir__cache_unspill(cache, &self->heap.view,
                             (uint32_t)(size >> WEIR__HEAP_GRAIN_BITS),
-                            weir__heap_out_tag_in(size, bytes, alignment));
+                            weir__heap_out_tag(bytes, alignment));
     if (taken.block == NULL)
         return allocate_fit(self, stream, bytes, alignment, out, cache);
     *out = (void *)weir__heap_base(taken.block);
-    weir__recent_taken(seat, *out, taken, alignment, weir__cache_last_offset());
-    weir__tally_out(&seat->tally, bytes);
+    weir__recent_set(seat, *out, taken.id, weir__cache_last_offset());
+    weir__tally_out(&seat->tally, &cache->allocations, bytes);
     if (WEIR_UNLIKELY(self->listens))
         weir__pool_learn_dropped(self);
     weir__gate_leave(&seat->gate);
@@ -87,8 +87,7 @@ static inline bool is_kept(const weir__pool *self, const weir__cache *cache,
 }
 
 /* Whether the block, which was seen to be out as so much was asked for, still is, and
- * is this caller's from now on: another thread may be giving it back as well. What is
- * large has no grain to spare. */
+ * is this caller's from now on: another thread may be giving it back as well. */
 static inline bool claim(weir__heap_block *block, const void *ptr, size_t bytes,
                          size_t alignment, uint32_t as)
 {
@@ -116,8 +115,7 @@ static WEIR_NOINLINE bool keep(weir__cache *cache, weir__heap_block *block, uint
         return put_back_rest(cache, ptr, bytes, alignment);
     weir__list_push(&cache->spill, block, id);
     cache->bytes += weir__heap_bytes(block);
-    cache->dry = 0;
-    weir__tally_back(&seat->tally, bytes);
+    weir__tally_back(&seat->tally, &cache->deallocations, bytes);
     weir__gate_leave(&seat->gate);
     return true;
 }
@@ -137,8 +135,7 @@ static WEIR_NOINLINE bool release(weir__cache *cache, weir__heap_block *block,
                                 weir__heap_owner_at(&self->heap, cache->owner), number);
     self->releases++;
     weir__mutex_unlock(&self->lock);
-    cache->dry = 0;
-    weir__tally_back(&seat->tally, bytes);
+    weir__tally_back(&seat->tally, &cache->deallocations, bytes);
     weir__cache_close_sometimes(self, cache);
     weir__gate_leave(&seat->gate);
     return true;

@@ -115,8 +115,7 @@ static weir__request request_of(weir__pool *self, const weir__cache *cache, size
 static weir__heap_taken taken_of(const weir__pool *self, uint32_t id)
 {
     weir__heap_block *block = weir__heap_block_of(&self->heap, id);
-    return id != 0 ? (weir__heap_taken){ block, id, weir__heap_tag(block) }
-                   : (weir__heap_taken){ NULL, 0, 0 };
+    return id != 0 ? (weir__heap_taken){ block, id } : (weir__heap_taken){ NULL, 0 };
 }
 
 weir__heap_taken weir__cache_take_done_locked(weir__pool *self,
@@ -139,14 +138,13 @@ void *weir__pool_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
                         uint32_t grains, size_t bytes, size_t alignment, bool *loads,
                         weir__errand *after)
 {
-    weir__heap_taken taken = { NULL, 0, 0 };
+    weir__heap_taken taken = { NULL, 0 };
     void *ptr = NULL;
     weir__magazine magazine;
     magazine.head = 0;
     magazine.grains = grains;
     *loads = false;
-    cache->dry++;
-    cache->taken++;
+    weir__cache_missed(cache);
 
     weir__mutex_lock(&self->lock);
     if (WEIR_LIKELY(weir__heap_promise(&self->heap))) {
@@ -167,8 +165,8 @@ void *weir__pool_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
     weir__mutex_unlock(&self->lock);
     weir__cache_close_sometimes(self, cache);
     if (WEIR_LIKELY(ptr != NULL))
-        weir__recent_taken(seat, ptr, taken, alignment,
-                           weir__bin_offset(cache, weir__cache_bin(cache, grains)));
+        weir__recent_set(seat, ptr, taken.id,
+                         weir__bin_offset(cache, weir__cache_bin(cache, grains)));
     if (magazine.head != 0) {
         *loads =
             weir__cache_load(self, cache, &magazine, magazine.head, WEIR__MAGAZINE);

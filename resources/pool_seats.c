@@ -67,32 +67,6 @@ static void sweep_here(void)
     }
 }
 
-/* ---- tallies ---- */
-
-static void fold_locked(weir__pool *self) WEIR_REQUIRES(self->lock)
-{
-    weir_resource_statistics *counts = &self->counts;
-    /* Below zero where what others allocated was freed behind no gate. */
-    int64_t before = (int64_t)counts->out_bytes, out = before, peak = 0;
-    for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next) {
-        const weir__tally *tally = &seat->tally;
-        counts->allocations += tally->allocations;
-        counts->deallocations += tally->deallocations;
-        out += tally->out_bytes;
-        if (peak < tally->peak_bytes)
-            peak = tally->peak_bytes;
-        seat->tally = (weir__tally){ 0 };
-    }
-    counts->out_bytes = (size_t)out;
-    counts->out_blocks = (size_t)(counts->allocations - counts->deallocations);
-    if (self->counts_whole_grains && counts->out_blocks == 0) {
-        counts->out_bytes = 0; /* see pool_lost.c */
-        self->counts_whole_grains = false;
-    }
-    weir__pool_note_peak_locked(self, before + peak);
-    weir__pool_note_peak_locked(self, out);
-}
-
 /* ---- closed gates ---- */
 
 /* All seats are the caller's from now on. */
@@ -179,8 +153,10 @@ bool weir__cache_empty(weir__pool *self, weir__cache *cache)
     return any;
 }
 
-static void cache_end(weir__pool *self, weir__cache *cache)
+static void cache_end(weir__pool *self, weir__seat *seat, weir__cache *cache)
 {
+    seat->tally.allocations += cache->allocations;
+    seat->tally.deallocations += cache->deallocations;
     weir__mutex_lock(&self->lock);
     weir__heap_owner_at(&self->heap, cache->owner)->pins--;
     weir__mutex_unlock(&self->lock);
@@ -204,7 +180,7 @@ static void seat_end_caches(weir__pool *self, weir__seat *seat)
         if (seat->caches[i] == NULL)
             continue;
         (void)weir__cache_empty(self, seat->caches[i]);
-        cache_end(self, seat->caches[i]);
+        cache_end(self, seat, seat->caches[i]);
         seat->caches[i] = NULL;
     }
     seat->cache_count = 0;
@@ -228,7 +204,7 @@ void weir__pool_seats_close(weir__pool *self)
     weir__mutex_lock(&self->seats_lock);
     close_gates(self);
     weir__mutex_lock(&self->lock);
-    fold_locked(self);
+    weir__pool_fold_locked(self);
     weir__mutex_unlock(&self->lock);
 }
 
@@ -303,7 +279,7 @@ void weir__seat_forget(weir__pool *self, weir__seat *seat, weir_stream stream,
         return;
     table_remove(seat, at);
     (void)weir__cache_empty(self, cache);
-    cache_end(self, cache);
+    cache_end(self, seat, cache);
 }
 
 void weir__pool_stream_changes(weir__order_listener *listener, weir_stream stream,
@@ -427,7 +403,6 @@ static weir__seat *seat_add(weir__pool *self, weir__thread_caches *caches,
     *seat = (weir__seat){ .pool = self, .quick = is_quick ? self : NULL,
                           .out_of = &weir__no_cache, .back_to = &weir__no_cache,
                           .gives_back = spare != NULL };
-    seat->recent[0].head = UINT64_MAX; /* whose place is not null's */
     weir__gate_init(&seat->gate);
     weir__mutex_lock(&self->seats_lock);
     bool is_late = self->no_more_seats;

@@ -75,6 +75,11 @@ static inline void weir__pool_flush_caches(weir__pool *pool)
     weir__pool_seats_open(pool);
 }
 
+/* pool_tallies.c: adds what threads have counted to the pool's counts; with all gates
+ * closed. */
+void weir__pool_fold_locked(weir__pool *pool)
+    WEIR_REQUIRES(pool->lock) WEIR_REQUIRES(pool->seats_lock);
+
 /* Flushes, and no thread gets a seat any more. */
 void weir__pool_end_caches(weir__pool *pool);
 

@@ -99,7 +99,7 @@ static inline bool weir__gate_enter_as(weir__gate *gate, bool fences)
         WEIR__GATE_STORE(&gate->busy, 1, memory_order_relaxed);
         WEIR__GATE_KEEP_ORDER();
         /* Acquire: what the last flusher did comes before what is done inside. */
-        if (WEIR__GATE_LOAD(&gate->closed, memory_order_acquire) == 0)
+        if (WEIR_LIKELY(WEIR__GATE_LOAD(&gate->closed, memory_order_acquire) == 0))
             return true;
     }
     /* Release, as in weir__gate_leave: earlier visits are over for who reads this. */

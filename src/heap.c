@@ -289,7 +289,7 @@ weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
     const uint32_t grains = (uint32_t)grains_of(bytes);
     const weir__heap_fit fit = weir__heap_bins_take(heap, owner, bytes);
     if (WEIR_UNLIKELY(fit.id == 0))
-        return (weir__heap_taken){ NULL, 0, 0 };
+        return (weir__heap_taken){ NULL, 0 };
     weir__heap_free *its = fit.record;
     uint32_t id = its->block, left = its->more - grains;
     weir__heap_block *block = block_at(heap, id);
@@ -312,7 +312,7 @@ weir__heap_taken weir__heap_take_best(weir__heap *heap, weir__heap_owner *owner,
     put_on_map(heap, id, block);
     weir__heap_set_link(block, link);
     weir__heap_set_tag(block, tag);
-    return (weir__heap_taken){ block, id, tag };
+    return (weir__heap_taken){ block, id };
 }
 
 uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,

@@ -51,23 +51,24 @@ typedef enum weir__heap_state {
 } weir__heap_state;
 
 /* The tag of a record, 24 bits:
- *     OUT      state 3 | slack 15 | log2 of the alignment asked for 5 | in a capture 1
+ *     OUT      state 3 | asked 15 | log2 of the alignment asked for 5 | in a capture 1
  *     CACHED   state 3 | holder 21: whose list it is in
  *     FREE, RETURNED  state 3 | owner 21
  *     else     state 3
- * slack is how many bytes fewer were asked for than the block has. */
+ * asked is the lower part of how many bytes were asked for: a block has fewer to spare
+ * than that can count, so that its size tells the rest. Who frees it knows all of the
+ * tag without a look at the block. */
 #define WEIR__TAG_STATE_MASK  UINT32_C(7)
 #define WEIR__TAG_BITS        24u
 #define WEIR__TAG_MASK        ((UINT32_C(1) << WEIR__TAG_BITS) - 1)
-#define WEIR__TAG_SLACK_SHIFT 3u
-#define WEIR__TAG_SLACK_BITS  15u
+#define WEIR__TAG_ASKED_SHIFT 3u
+#define WEIR__TAG_ASKED_BITS  15u
+#define WEIR__TAG_ASKED_MOST  ((UINT32_C(1) << WEIR__TAG_ASKED_BITS) - 1)
 #define WEIR__TAG_ALIGN_SHIFT 18u
 #define WEIR__TAG_CAPTURED    (UINT32_C(1) << 23)
-/* Of the slack, whole grains. */
+/* The most that a block may have to spare, but for less than a grain. */
 #define WEIR__SPARE_GRAINS \
-    ((UINT32_C(1) << (WEIR__TAG_SLACK_BITS - WEIR__HEAP_GRAIN_BITS)) - 1)
-#define WEIR__TAG_SPARE_MASK \
-    (WEIR__SPARE_GRAINS << (WEIR__HEAP_GRAIN_BITS + WEIR__TAG_SLACK_SHIFT))
+    ((UINT32_C(1) << (WEIR__TAG_ASKED_BITS - WEIR__HEAP_GRAIN_BITS)) - 1)
 #define WEIR__HOLDER_SHIFT    3u
 #define WEIR__HOLDER_MAX      ((UINT32_C(1) << 21) - 1)
 
@@ -84,11 +85,10 @@ typedef struct weir__heap_block {
 _Static_assert(WEIR__HEAP_ADDRESS_BITS - WEIR__HEAP_GRAIN_BITS + WEIR__TAG_BITS == 64,
                "a head has room for any base");
 
-/* A block that somebody takes, the id of its record, and the tag that it got: who frees
- * what is not his may change that at once. Null: there is none. */
+/* A block that somebody takes, and the id of its record. Null: there is none. */
 typedef struct weir__heap_taken {
     weir__heap_block *block;
-    uint32_t id, tag;
+    uint32_t id;
 } weir__heap_taken;
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
@@ -154,7 +154,7 @@ static inline weir__heap_block *weir__heap_at(const weir__heap_view *view, uint3
  * that has more bits than there is room for is in no segment. */
 static inline uint64_t weir__heap_head(const void *ptr, uint32_t tag)
 {
-    return (uint64_t)(uintptr_t)ptr << (WEIR__TAG_BITS - WEIR__HEAP_GRAIN_BITS) | tag;
+    return ((uint64_t)(uintptr_t)ptr << (WEIR__TAG_BITS - WEIR__HEAP_GRAIN_BITS)) + tag;
 }
 
 static inline uint64_t weir__heap_head_of(const weir__heap_block *block)
@@ -237,34 +237,29 @@ static inline uint32_t weir__heap_free_tag(uint32_t owner)
     return WEIR__HEAP_FREE | owner << WEIR__HOLDER_SHIFT;
 }
 
-/* The tag of a block of `bytes` bytes that is out as asked for: with no more than
- * WEIR__SPARE_GRAINS grains to spare. */
-static inline uint32_t weir__heap_out_tag_in(size_t bytes, size_t asked_bytes,
-                                             size_t asked_alignment)
-{
-    uint32_t slack = (uint32_t)(bytes - asked_bytes);
-    uint32_t log2 = (uint32_t)__builtin_ctzll((unsigned long long)asked_alignment);
-    return WEIR__HEAP_OUT | slack << WEIR__TAG_SLACK_SHIFT |
-           log2 << WEIR__TAG_ALIGN_SHIFT;
-}
-
-/* The same of one that has no grain to spare. */
+/* The tag of a block that is out as asked for. Sums, which a processor has instructions
+ * for. */
 static inline uint32_t weir__heap_out_tag(size_t asked_bytes, size_t asked_alignment)
 {
-    size_t slack = (0 - asked_bytes) & (WEIR__HEAP_GRAIN - 1);
-    return weir__heap_out_tag_in(asked_bytes + slack, asked_bytes, asked_alignment);
+    const uint32_t asked = (uint32_t)asked_bytes & WEIR__TAG_ASKED_MOST;
+    const unsigned long long alignment = asked_alignment;
+    const uint32_t log2 = (uint32_t)__builtin_ctzll(alignment);
+    return (asked << WEIR__TAG_ASKED_SHIFT) +
+           (WEIR__HEAP_OUT | log2 << WEIR__TAG_ALIGN_SHIFT);
 }
 
-/* How many bytes fewer than it has were asked for of a block that is OUT with this
- * tag; and how many were. */
-static inline size_t weir__heap_slack(uint32_t tag)
+/* Whether so many bytes were asked for of a block of `bytes` bytes, if its tag says
+ * that of their lower part. */
+static inline bool weir__heap_fits_asked(size_t bytes, size_t asked_bytes)
 {
-    return tag >> WEIR__TAG_SLACK_SHIFT & ((UINT32_C(1) << WEIR__TAG_SLACK_BITS) - 1);
+    return bytes - asked_bytes <= WEIR__TAG_ASKED_MOST;
 }
 
+/* How many bytes were asked for of a block that is OUT with this tag. */
 static inline size_t weir__heap_asked_bytes(const weir__heap_block *block, uint32_t tag)
 {
-    return weir__heap_bytes(block) - weir__heap_slack(tag);
+    const size_t bytes = weir__heap_bytes(block);
+    return bytes - ((bytes - (tag >> WEIR__TAG_ASKED_SHIFT)) & WEIR__TAG_ASKED_MOST);
 }
 
 static inline size_t weir__heap_asked_alignment(uint32_t tag)
@@ -336,25 +331,16 @@ static inline uint32_t weir__heap_entry_id(uint32_t entry)
     return entry & ((1u << WEIR__ID_BITS) - 1);
 }
 
-/* Whether a record is that of a block at `ptr`, a multiple of the grain, that is out
- * with the tag `tag`, and perhaps grains to spare. Of a block that is not the caller's
- * (who frees it twice) its size may be of another moment. */
-static inline bool weir__heap_is_tagged(const weir__heap_block *block, const void *ptr,
-                                        uint32_t tag)
-{
-    const uint64_t spare = WEIR__TAG_SPARE_MASK;
-    return (weir__heap_head_of(block) & ~spare) == weir__heap_head(ptr, tag);
-}
-
-/* Whether a record begins as it did when its block was OUT before. */
+/* Whether a record begins with `head`: that of a block that is out. Of one that is not
+ * the caller's (who frees it twice) its size may be of another moment. */
 static inline bool weir__heap_is_still(const weir__heap_block *block, uint64_t head)
 {
     return weir__heap_head_of(block) == head;
 }
 
-/* The block at `ptr` if it is out with the tag `tag`, as above, and its id; else null.
- * Needs no lock for a block that is the caller's; null only means that the answer is
- * not clear. */
+/* The block at `ptr` if it is out with the tag `tag`, and its id; else null. Needs no
+ * lock for a block that is the caller's; null only means that the answer is not
+ * clear. */
 static WEIR_INLINE weir__heap_block *
 weir__heap_lookup_tagged(const weir__heap_view *view, const void *ptr, uint32_t tag,
                          uint32_t *out_id)
@@ -362,11 +348,12 @@ weir__heap_lookup_tagged(const weir__heap_view *view, const void *ptr, uint32_t 
     if ((uintptr_t)ptr % WEIR__HEAP_GRAIN != 0)
         return NULL;
     weir__heap_probe probe = weir__heap_probe_begin(view, (uint64_t)(uintptr_t)ptr);
+    const uint64_t head = weir__heap_head(ptr, tag);
     for (uint32_t entry; (entry = weir__heap_probe_step(&probe)) != 0;) {
         if (!weir__heap_probe_fits(&probe, entry))
             continue;
         weir__heap_block *block = weir__heap_at(view, weir__heap_entry_id(entry));
-        if (weir__heap_is_tagged(block, ptr, tag)) {
+        if (weir__heap_is_still(block, head)) {
             *out_id = weir__heap_entry_id(entry);
             return block;
         }

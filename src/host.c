@@ -60,6 +60,14 @@ static bool commit(void *ptr, size_t had, size_t bytes)
 
 /* ---- memory ---- */
 
+static void *allocate(size_t bytes)
+{
+    return bytes < WEIR__LINES_FROM || bytes > SIZE_MAX - WEIR__LINE
+               ? malloc(bytes)
+               : aligned_alloc(WEIR__LINE, (bytes + WEIR__LINE - 1) / WEIR__LINE *
+                                               WEIR__LINE);
+}
+
 #ifdef WEIR_TESTING
 static atomic_uint_least64_t calls;
 static atomic_uint_least64_t fail_at;
@@ -102,7 +110,7 @@ void *weir__host_alloc(size_t bytes)
 {
     if (must_fail())
         return NULL;
-    void *ptr = malloc(bytes);
+    void *ptr = allocate(bytes);
     if (ptr != NULL)
         atomic_fetch_add(&live, 1);
     return ptr;
@@ -140,7 +148,7 @@ bool weir__host_commit(void *ptr, size_t had, size_t bytes)
 #else
 void *weir__host_alloc(size_t bytes)
 {
-    return malloc(bytes);
+    return allocate(bytes);
 }
 
 void weir__host_free(void *ptr)

@@ -96,7 +96,9 @@ WEIR_COLD _Noreturn void weir__check_failed(const char *condition, const char *w
 
 /* ---- host memory ---- */
 
-/* The library's own host memory, not cleared. */
+/* The library's own host memory, not cleared. From so many bytes on it begins with a
+ * line. */
+#define WEIR__LINES_FROM ((size_t)1024)
 void *weir__host_alloc(size_t bytes);
 void  weir__host_free(void *ptr);
 

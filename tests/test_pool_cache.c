@@ -292,7 +292,7 @@ static void step_unspill(world *w)
     must(taken.block == (id != 0 ? &w->heap.all[id] : NULL));
     if (id == 0)
         return;
-    must_equal(taken.tag, weir__heap_tag(taken.block));
+    must_equal(weir__heap_tag(taken.block), out_tag(w, id));
     w->spilt.count--;
     memmove(&w->spilt.ids[at - 1], &w->spilt.ids[at],
             (w->spilt.count - (at - 1)) * sizeof w->spilt.ids[0]);

@@ -107,11 +107,8 @@ static void gives_of_a_clock(void *argument)
     give(it->pool, it->stream, take(it->pool, it->stream, BYTES), BYTES);
     weir__seat *seat = weir__own_thread.seat;
     seat->quick = pool;
-    const weir__heap_taken taken = {
-        .id = weir__heap_find(&pool->heap, it->ptr),
-        .tag = weir__heap_out_tag(LARGE, WEIR_ALIGNMENT)
-    };
-    weir__recent_taken(seat, it->ptr, taken, WEIR_ALIGNMENT, weir__cache_last_offset());
+    weir__recent_set(seat, it->ptr, weir__heap_find(&pool->heap, it->ptr),
+                     weir__cache_last_offset());
     if (!weir__deallocate_of(it->pool, it->stream, it->clock, it->ptr, LARGE,
                              WEIR_ALIGNMENT))
         gives(it);
