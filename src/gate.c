@@ -1,6 +1,7 @@
 /* gate.c - see gate.h. */
 #include "gate.h"
 
+#include <errno.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
@@ -84,6 +85,15 @@ void weir__gate_barrier(void)
         return;
     bool done = fence_all_threads();
     WEIR_CHECK(done, "membarrier is refused to a process that has registered for it");
+}
+
+bool weir__gate_fence_all(void)
+{
+    const int before = errno;
+    weir__gate_prepare();
+    const bool done = !weir__gate_fences && fence_all_threads();
+    errno = before;
+    return done;
 }
 
 void weir__gate_close_wait(weir__gate *gate)

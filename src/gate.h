@@ -148,6 +148,10 @@ void weir__gate_close_begin(weir__gate *gate);
  * One call serves any number of them: it is what costs, some microseconds. */
 void weir__gate_barrier(void);
 
+/* The same for who closes no gate; leaves errno as it is. False: it is refused, and
+ * nothing was done. */
+bool weir__gate_fence_all(void);
+
 /* Returns when the owner is not inside: then what the gate guards is the flusher's
  * until weir__gate_open. Waits as long as the owner stays inside, by looking again and
  * again, in a stepped run by passing its turn on. */

@@ -15,11 +15,11 @@
 #include "internal.h"
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
-#define RECORDS_LEAST 8u
+#define RECORDS_LEAST 16u
 #define FREES_LEAST   8u
 #define ROOM_LEAST    256u
 #else
-#define RECORDS_LEAST 256u
+#define RECORDS_LEAST 512u
 #define FREES_LEAST   128u
 #define ROOM_LEAST    65536u
 #endif
@@ -157,11 +157,14 @@ uint32_t weir__heap_home_near(weir__heap *heap, uint32_t home)
     return home;
 }
 
-/* Whether no more is spare than a group for each home but one: then one may have none,
- * and it is time to make more, if there is the host memory. */
+/* Whether there is no group for a home that has none yet, or no more is spare than one
+ * for each but one: then that may have none. It is time to make more, if there is the
+ * host memory. */
 static inline bool wants_fresh(const weir__heap *heap)
 {
-    return heap->spare_count + GROUP < heap->homes_used * GROUP && !has_fresh(heap);
+    return !has_fresh(heap) &&
+           (heap->homes_used < WEIR__HEAP_HOMES ||
+            heap->spare_count + GROUP < heap->homes_used * GROUP);
 }
 
 static void make_free_home(weir__heap *heap, uint32_t home)

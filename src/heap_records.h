@@ -96,11 +96,11 @@ typedef struct weir__heap_taken {
 #define WEIR__HOME_BITS  3u
 #else
 #define WEIR__HEAP_HOMES 64u
-#define WEIR__HOME_BITS  7u
+#define WEIR__HOME_BITS  8u
 #endif
-/* 2^WEIR__HOME_BITS records in a row have one home: whoever hits writes to the record
- * of his block, and shall share its line with nobody else; nor have it beside another's
- * often, for processors fetch the lines before and behind as well. */
+/* 2^WEIR__HOME_BITS records in a row, a page of them, have one home: whoever hits
+ * writes to the record of his block, and shall share its line with nobody else; nor its
+ * page, for as far processors fetch ahead of who goes through it. */
 
 /* A stretch of addresses, with an entry for each block that begins there, in a hash
  * table: open addressing, one behind the other, two to a power of them. */

@@ -106,6 +106,8 @@ static void note_sleep(void)
 
 /* ---- the system ---- */
 
+_Atomic uint32_t weir__sleepers[WEIR__SLEEPERS];
+
 /* Locks leave errno as it is. */
 static void futex(_Atomic uint32_t *word, int what, uint32_t value,
                   const struct timespec *most)

@@ -282,6 +282,15 @@ uint32_t weak_compare_exchange(const volatile void *address, uint32_t expected,
     return was;
 }
 
+void weak_add(const volatile void *address, uint32_t value)
+{
+    step();
+    uint32_t index = index_of(address);
+    uint32_t was = load_last(index, memory_order_relaxed);
+    store_last(index, was + value, memory_order_relaxed);
+    has_done(20, was);
+}
+
 /* The system looks under a lock of its own, and wakes under it. */
 void weak_futex_wait(const volatile void *address, uint32_t value)
 {

@@ -54,6 +54,9 @@ uint32_t weak_exchange_explicit(const volatile void *word, uint32_t value,
 uint32_t weak_compare_exchange(const volatile void *word, uint32_t expected,
                                uint32_t value, memory_order order);
 
+/* Adds to the last value, relaxed. */
+void weak_add(const volatile void *word, uint32_t value);
+
 /* futex(2): sleeps if the last value is `value`; and wakes one of those who do, any. */
 void weak_futex_wait(const volatile void *word, uint32_t value);
 void weak_futex_wake(const volatile void *word);

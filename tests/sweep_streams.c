@@ -274,7 +274,7 @@ static void streams_survive_every_fault(void **state)
           { 2, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0 },
           { 3, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0 } },
         { { "retire", prepare_retire, retire, false, is_plain },
-          { 5, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0 },
+          { 5, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0 },
           { 5, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0 } },
         { { "wait", prepare_busy, wait_for_streams, false, is_plain },
           { 19, 0, 0, 19, 0, 0, 0, 0 },
@@ -303,10 +303,10 @@ static void captures_survive_every_fault(void **state)
     (void)state;
     static const sweep_entry all[] = {
         { { "capture", prepare_capture, capture, false, NULL },
-          { 21, 21, 27, 32, 32, 32, 32, 54, 27, 49, 32 },
+          { 21, 21, 27, 29, 29, 29, 29, 48, 27, 43, 29 },
           { 11, 11, 11, 21, 21, 21, 21, 26, 41, 28, 21 } },
         { { "capture to unknown", prepare_capture, capture_to_unknown, false, NULL },
-          { 23, 23, 29, 34, 34, 34, 34, 56, 29, 51, 34 },
+          { 23, 23, 29, 31, 31, 31, 31, 50, 29, 45, 31 },
           { 14, 14, 14, 25, 25, 25, 25, 30, 44, 32, 25 } },
     };
     sweep_all(all, COUNT_OF(all));

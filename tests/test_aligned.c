@@ -199,8 +199,11 @@ static void requests_that_need_nothing_cost_nothing(void **state)
     weir_resource *upstream, *mr;
     must_ok(weir_resource_open(device, "pool/device", &upstream));
     mr = align(upstream, 512, 5000);
-    void *first = take(mr, NULL, 4999);
-    give(mr, NULL, first, 4999);
+    void *first = NULL;
+    for (int i = 0; i < 2; i++) { /* all there is to make is made */
+        first = take(mr, NULL, 4999);
+        give(mr, NULL, first, 4999);
+    }
     uint64_t calls = weir__host_calls();
     first = take(mr, NULL, 4999);
     must_equal(weir__host_calls(), calls); /* a hit, without a record */

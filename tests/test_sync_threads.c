@@ -4,7 +4,9 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "gate.h"
 #include "internal.h"
+#include "lock_word.h"
 #include "support.h"
 #include "sync.h"
 
@@ -71,9 +73,8 @@ static void *counts_slowly(void *argument)
     return NULL;
 }
 
-static void all_who_sleep_for_a_lock_get_it(void **state)
+static void all_who_sleep_get_it(void)
 {
-    (void)state;
     uint64_t sleeps = 0;
     for (int tries = 0; sleeps == 0 && tries < 100; tries++) {
         shared with = {
@@ -83,6 +84,18 @@ static void all_who_sleep_for_a_lock_get_it(void **state)
         must_equal(with.counter, THREADS * with.rounds);
     }
     must(sleeps > 0);
+    for (uint32_t i = 0; i < WEIR__SLEEPERS; i++)
+        must_equal(atomic_load(&weir__sleepers[i]), 0);
+}
+
+/* Also where nobody can put a fence into all threads. */
+static void all_who_sleep_for_a_lock_get_it(void **state)
+{
+    (void)state;
+    all_who_sleep_get_it();
+    weir__gate_force_fences(true);
+    all_who_sleep_get_it();
+    weir__gate_force_fences(false);
 }
 
 /* Each in turn, and whoever is not in turn waits to be told. */
