@@ -195,15 +195,20 @@ static void heap_keeps_the_records_of_owners_apart(void **state)
 static void heap_makes_records_for_each_home(void **state)
 {
     (void)state;
+    enum { OWNERS = 2 * WEIR__HEAP_HOMES };
     weir__heap heap;
     weir__chunk chunk = { 0 };
     open_heap(&heap, &chunk, 1024 * GRAIN);
-    for (uint64_t i = 0; i < WEIR__HEAP_HOMES * EACH; i++) {
-        const uint64_t clock = 1 + i % WEIR__HEAP_HOMES;
+    uint32_t homes = 0;
+    for (uint64_t i = 0; i < OWNERS * EACH; i++) {
+        const uint64_t clock = 1 + i % OWNERS;
         uint32_t id = take_home(&heap, clock);
-        must_equal(weir__heap_home_of(&heap, id),
-                   weir__heap_home_for(weir__heap_owner_find(&heap, clock)));
+        const uint32_t home =
+            weir__heap_home_for(weir__heap_owner_find(&heap, clock));
+        must_equal(weir__heap_home_of(&heap, id), home);
+        homes |= 1u << home;
     }
+    must_equal(homes, (1u << WEIR__HEAP_HOMES) - 1);
     weir__heap_verify(&heap);
     weir__heap_close(&heap);
 }
