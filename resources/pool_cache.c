@@ -90,7 +90,7 @@ static inline bool has_much(const weir__bin *bin, size_t most_bytes)
         return false;
     const size_t count = bin->count + (bin->full != 0 ? WEIR__MAGAZINE : 0);
     const size_t bytes = weir__grains_size(bin->grains);
-    return bytes * count * count > most_bytes / 8;
+    return bytes * count * count > most_bytes / WEIR__MUCH_SHARE;
 }
 
 void weir__cache_make_room(weir__cache *cache, const weir__heap_view *view,

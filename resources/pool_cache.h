@@ -15,11 +15,11 @@
  * have a bin each; larger ones one for each class of sizes, sixteen to a doubling, and
  * the last size that was asked for in vain has it. While the pool has room, blocks of
  * up to CLASSED_GRAINS are as large as their class goes: then one serves all requests
- * of it; and where a cache is nearly full and has none of a size, one of the next does,
- * if it is not much larger. What no bin takes is spilt: it goes back to the heap with
- * the next miss, or when there is much of it. So is what is larger than CACHED_GRAINS,
- * for that has to coalesce; until then the list serves requests of exactly its size.
- * What there is no room for goes back at once.
+ * of it; and where a cache is nearly full and has none of a size, one of the next few
+ * does, if it is not much larger. What no bin takes is spilt: it goes back to the heap
+ * with the next miss, or when there is much of it. So is what is larger than
+ * CACHED_GRAINS, for that has to coalesce; until then the list serves requests of
+ * exactly its size. What there is no room for goes back at once.
  *
  * Room is made by bins that have more than their share: where requests are of all
  * sizes, a bin of blocks twice as large shall have less of them, by the root of two, so
@@ -60,7 +60,7 @@ struct weir__pool;
 #define WEIR__LARGE_GRAINS   4096u
 #define WEIR__CACHED_BITS    13u    /* 2 MiB */
 #define WEIR__SPILL_MOST     16u
-#define WEIR__ROOM_LOOKS     16u
+#define WEIR__ROOM_LOOKS     24u
 #define WEIR__NEXT_SHARE     8u      /* so large a part of a request may be too much */
 #define WEIR__PASSED_MOST    1024u
 #define WEIR__CLOSE_EVERY    64u
@@ -69,7 +69,9 @@ struct weir__pool;
 #define WEIR__DEPOT_BUCKETS  128u
 #endif
 #define WEIR__ROOM_SHARE     24u     /* of a cache that is full becomes room at once */
-#define WEIR__NEARLY_SHARE   8u      /* ... less is left where it is nearly full */
+#define WEIR__NEARLY_SHARE   4u      /* less is left of one that is nearly full */
+#define WEIR__NEXT_BINS      3u      /* so many larger sizes may serve a request then */
+#define WEIR__MUCH_SHARE     16u     /* see has_much */
 #define WEIR__RECENT         2048u
 /* Multiplied by that, 32 addresses of one distance differ in the bits that are taken,
  * for all distances of a power of two from 256 bytes to 1 MiB times 1 to 15. */

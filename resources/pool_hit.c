@@ -58,32 +58,37 @@ static WEIR_INLINE bool take_top(weir__pool *self, weir__seat *seat,
     return true;
 }
 
-/* Whether a request may have a block of the next larger size instead of one of its own,
- * of which there is none: where bins have nearly all that is kept, one more would drive
+/* Whether a request may have a block of a larger size instead of one of its own, of
+ * which there is none: where bins have nearly all that is kept, one more would drive
  * out another. As long as there is room it is had for good, and there the next time. */
-static inline bool may_have_next(const weir__pool *self, const weir__cache *cache,
-                                 const weir__bin *next, size_t bytes)
+static inline bool is_nearly_full(const weir__pool *self, const weir__cache *cache)
 {
-    const size_t kept = cache->bytes - cache->spill.bytes;
-    if (next == cache->bins + WEIR__BINS ||
-        kept <= self->cache_bytes - self->cache_bytes / WEIR__NEARLY_SHARE)
-        return false;
-    const uint32_t need = weir__grains_of(bytes), more = next->grains - need;
+    return cache->bytes - cache->spill.bytes >
+           self->cache_bytes - self->cache_bytes / WEIR__NEARLY_SHARE;
+}
+
+/* Whether blocks of that bin are not much larger. */
+static inline bool may_serve(const weir__pool *self, const weir__bin *bin, size_t bytes)
+{
+    const uint32_t need = weir__grains_of(bytes), more = bin->grains - need;
     return more <= need / WEIR__NEXT_SHARE &&
            more <= atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
 }
 
-/* The bin that has a block for the request: its own, or the next; or null. */
-static inline weir__bin *bin_that_has(const weir__pool *self, const weir__cache *cache,
+/* The bin that has a block for the request: its own, or one of the next; or null. */
+static inline weir__bin *bin_that_has(const weir__pool *self, weir__cache *cache,
                                       weir__bin *bin, size_t bytes)
 {
     const weir__heap_view *view = &self->heap.view;
     if (weir__bin_is_ready(bin, view))
         return bin;
-    return may_have_next(self, cache, bin + 1, bytes) &&
-                   weir__bin_is_ready(bin + 1, view)
-               ? bin + 1
-               : NULL;
+    const weir__bin *end = cache->bins + WEIR__BINS;
+    uint32_t left = is_nearly_full(self, cache) ? WEIR__NEXT_BINS : 0;
+    for (; left > 0 && ++bin != end; left--) {
+        if (may_serve(self, bin, bytes) && weir__bin_is_ready(bin, view))
+            return bin;
+    }
+    return NULL;
 }
 
 /* What is no plain hit: from the second magazine, which becomes the first, of the next

@@ -435,8 +435,8 @@ static void only_a_full_cache_lends(void **state)
         bool exact, lends;
     } cases[] = {
         { 2 * GRAIN, false, true },
-        { 2 * GRAIN + GRAIN / 4, false, true },
-        { 2 * GRAIN + GRAIN / 2, false, false }, /* more than an eighth is left */
+        { 2 * GRAIN + GRAIN / 2, false, true },
+        { 2 * GRAIN + 3 * GRAIN / 4, false, false }, /* more than a quarter is left */
         { 4 * GRAIN, false, false },
         { 2 * GRAIN, true, false },
     };
