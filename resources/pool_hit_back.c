@@ -234,7 +234,7 @@ static WEIR_INLINE bool is_out_at(const weir__heap_block *block, const void *ptr
 {
     const uint64_t head =
         weir__heap_head(ptr, weir__heap_out_tag(bytes, WEIR_ALIGNMENT));
-    if ((uintptr_t)ptr % WEIR__HEAP_GRAIN != 0 || !weir__heap_is_still(block, head))
+    if (!weir__heap_may_begin(ptr) || !weir__heap_is_still(block, head))
         return false;
     *size = weir__heap_bytes(block);
     return weir__heap_fits_asked(*size, bytes);

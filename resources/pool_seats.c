@@ -14,6 +14,10 @@
 
 #define SEATS_SWEPT_AT 32u
 
+_Static_assert(sizeof(weir__seat) >= WEIR__LINES_FROM &&
+                   sizeof(weir__cache) >= WEIR__LINES_FROM,
+               "they begin with a line");
+
 weir__seat weir__no_seat;
 weir__cache weir__no_cache = { .stream = (weir_stream)&weir__no_cache,
                                .alias = (weir_stream)&weir__no_cache };

@@ -162,7 +162,7 @@ uint32_t weir__heap_home_near(weir__heap *heap, uint32_t home)
  * host memory. */
 static inline bool wants_fresh(const weir__heap *heap)
 {
-    return !has_fresh(heap) &&
+    return !has_fresh(heap) && heap->made != heap->room &&
            (heap->homes_used < WEIR__HEAP_HOMES ||
             heap->spare_count + GROUP < heap->homes_used * GROUP);
 }
@@ -266,7 +266,8 @@ bool weir__heap_init(weir__heap *heap)
     if (!weir__heap_map_init(heap))
         return false;
     if (room_reserve(heap)) {
-        if (weir__heap_owners_init(heap))
+        /* Some there always are: who follows a stale id finds a record. */
+        if (records_make(heap) && weir__heap_owners_init(heap))
             return true;
         room_release(heap);
     }

@@ -150,8 +150,14 @@ static inline weir__heap_block *weir__heap_at(const weir__heap_view *view, uint3
     return &view->records[id];
 }
 
-/* What a record of a block at `ptr`, a multiple of the grain, begins with: an address
- * that has more bits than there is room for is in no segment. */
+/* Whether a block may begin there: all else has bits that a record has no room for. */
+static inline bool weir__heap_may_begin(const void *ptr)
+{
+    const uint64_t room = (UINT64_C(1) << WEIR__HEAP_ADDRESS_BITS) - WEIR__HEAP_GRAIN;
+    return ((uint64_t)(uintptr_t)ptr & ~room) == 0;
+}
+
+/* What a record of a block at `ptr`, where one may begin, begins with. */
 static inline uint64_t weir__heap_head(const void *ptr, uint32_t tag)
 {
     return ((uint64_t)(uintptr_t)ptr << (WEIR__TAG_BITS - WEIR__HEAP_GRAIN_BITS)) + tag;
@@ -345,7 +351,7 @@ static WEIR_INLINE weir__heap_block *
 weir__heap_lookup_tagged(const weir__heap_view *view, const void *ptr, uint32_t tag,
                          uint32_t *out_id)
 {
-    if ((uintptr_t)ptr % WEIR__HEAP_GRAIN != 0)
+    if (!weir__heap_may_begin(ptr))
         return NULL;
     weir__heap_probe probe = weir__heap_probe_begin(view, (uint64_t)(uintptr_t)ptr);
     const uint64_t head = weir__heap_head(ptr, tag);

@@ -98,7 +98,7 @@ WEIR_COLD _Noreturn void weir__check_failed(const char *condition, const char *w
 
 /* The library's own host memory, not cleared. From so many bytes on it begins with a
  * line. */
-#define WEIR__LINES_FROM ((size_t)1024)
+#define WEIR__LINES_FROM ((size_t)256)
 void *weir__host_alloc(size_t bytes);
 void  weir__host_free(void *ptr);
 

@@ -31,7 +31,8 @@ static _Atomic uint32_t *sleepers_of(const _Atomic uint32_t *lock)
 
 static _Atomic uint32_t locks[2]; /* only their addresses count */
 
-/* Who finds it taken sleeps at once: to look some times before changes nothing. */
+/* There is a fence for all threads: without one, who sleeps looks again, by and by.
+ * Who finds it taken sleeps at once: to look some times before changes nothing. */
 static void enter(_Atomic uint32_t *lock)
 {
     if (!weir__word_take(lock))

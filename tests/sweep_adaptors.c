@@ -255,9 +255,9 @@ static void fallback_survives_every_fault(void **state)
     (void)state;
     static const sweep all[] = {
         { { "make", NULL, make, true, NULL }, PLAIN, 11, 0 },
-        { { "make", NULL, make, true, NULL }, POOLS, 41, 0 },
+        { { "make", NULL, make, true, NULL }, POOLS, 47, 0 },
         { { "allocate", NULL, allocate_from_both, false, NULL }, PLAIN, 8, 3 },
-        { { "allocate", NULL, allocate_from_both, false, NULL }, POOLS, 43, 3 },
+        { { "allocate", NULL, allocate_from_both, false, NULL }, POOLS, 37, 3 },
         { { "free", prepare_both, free_both, false, NULL }, PLAIN, 3, 9 },
         { { "free", prepare_both, free_both, false, NULL }, POOLS, 1, 3 },
         { { "free after", prepare_both, free_both_after, false, NULL }, PLAIN, 0, 0 },

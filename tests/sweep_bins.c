@@ -262,16 +262,16 @@ typedef struct bins_entry {
 } bins_entry;
 
 static const bins_entry all[] = {
-    { { "make", NULL, make, true, NULL }, { 23, 70 }, { 0, 0 } },
-    { { "open by name", NULL, open_by_name, true, NULL }, { 23, 70 }, { 0, 0 } },
-    { { "allocate", NULL, allocate, false, NULL }, { 21, 21 }, { 1, 1 } },
+    { { "make", NULL, make, true, NULL }, { 26, 79 }, { 0, 0 } },
+    { { "open by name", NULL, open_by_name, true, NULL }, { 26, 79 }, { 0, 0 } },
+    { { "allocate", NULL, allocate, false, NULL }, { 18, 18 }, { 1, 1 } },
     { { "allocate on unknown", NULL, allocate_on_unknown, false, NULL },
-      { 20, 20 }, { 6, 6 } },
+      { 17, 17 }, { 6, 6 } },
     { { "hit", prepare_hit, hit, false, NULL }, { 0, 1 }, { 0, 0 } },
     { { "miss", prepare_miss, miss, false, is_fixed }, { 5, 0 }, { 5, 0 } },
-    { { "grow", NULL, grow, false, is_fixed }, { 35, 0 }, { 3, 0 } },
+    { { "grow", NULL, grow, false, is_fixed }, { 32, 0 }, { 3, 0 } },
     { { "too large", prepare_hit, too_large, false, is_fixed }, { 0, 0 }, { 0, 0 } },
-    { { "all bins", NULL, all_bins, false, is_binning }, { 0, 52 }, { 0, 4 } },
+    { { "all bins", NULL, all_bins, false, is_binning }, { 0, 43 }, { 0, 4 } },
     { { "add", prepare_add, add, false, is_binning }, { 0, 38 }, { 0, 1 } },
     { { "add another's", prepare_add, add_other, false, is_binning },
       { 0, 5 }, { 0, 0 } },

@@ -352,8 +352,8 @@ static void beginning_survives_every_fault(void **state)
 {
     (void)state;
     static const sweep_of_buffer all[] = {
-        { "allocate", NULL, allocate, 17, 1 },
-        { "allocate on unknown", NULL, allocate_on_unknown, 20, 8 },
+        { "allocate", NULL, allocate, 14, 1 },
+        { "allocate on unknown", NULL, allocate_on_unknown, 17, 8 },
         { "adopt", prepare_block, adopt_foreign, 1, 0 },
         { "adopt a block", prepare_block, adopt_block, 1, 0 },
         { "own a view", prepare_alone, view, 5, 1 },

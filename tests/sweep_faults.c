@@ -370,10 +370,10 @@ static void making_survives_every_fault(void **state)
     (void)state;
     static const sweep_entry all[] = {
         { { "make", NULL, make, true, NULL },
-          { 3, 3, 6, 19, 19, 21, 21, 35, 5, 21, 21 },
+          { 3, 3, 6, 22, 22, 24, 24, 41, 5, 24, 24 },
           { 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0 } },
         { { "open by name", NULL, open_by_name, true, has_spec },
-          { 3, 3, 0, 19, 19, 0, 21, 35, 5, 21, 21 },
+          { 3, 3, 0, 22, 22, 0, 24, 41, 5, 24, 24 },
           { 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 0 } },
     };
     sweep_all(all, COUNT_OF(all));
@@ -384,16 +384,16 @@ static void allocating_survives_every_fault(void **state)
     (void)state;
     static const sweep_entry all[] = {
         { { "allocate", NULL, allocate, false, NULL },
-          { 4, 4, 6, 20, 20, 20, 20, 37, 7, 27, 20 },
+          { 4, 4, 6, 17, 17, 17, 17, 31, 7, 24, 17 },
           { 2, 2, 2, 1, 1, 1, 1, 6, 6, 7, 1 } },
         { { "allocate on unknown", NULL, allocate_on_unknown, false, NULL },
-          { 4, 4, 5, 19, 19, 19, 19, 35, 5, 24, 19 },
+          { 4, 4, 5, 16, 16, 16, 16, 29, 5, 21, 16 },
           { 4, 4, 4, 6, 6, 6, 6, 11, 3, 8, 6 } },
         { { "allocate on per-thread", NULL, allocate_on_per_thread, false, NULL },
-          { 4, 4, 5, 17, 17, 17, 17, 33, 7, 24, 17 },
+          { 4, 4, 5, 14, 14, 14, 14, 27, 7, 21, 14 },
           { 1, 1, 1, 1, 1, 1, 1, 4, 3, 5, 1 } },
         { { "allocate on legacy", NULL, allocate_on_legacy, false, NULL },
-          { 2, 2, 3, 16, 16, 16, 16, 29, 5, 19, 16 },
+          { 2, 2, 3, 13, 13, 13, 13, 23, 5, 16, 13 },
           { 1, 1, 1, 1, 1, 1, 1, 1, 3, 2, 1 } },
         { { "kept", prepare_kept, free_kept, false, is_leaf },
           { 2, 2, 3, 0, 0, 0, 0, 0, 2, 0, 0 },

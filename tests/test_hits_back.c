@@ -69,7 +69,7 @@ static void what_is_known_of_a_hit_is_compared(void **state)
 
 /* In the sum of both the octets by which a pointer is beside its block would make up
  * for what is told to be asked for too few. */
-static void a_pointer_beside_a_block_is_no_block(void **state)
+static void a_pointer_beside_a_block_is_none(void **state)
 {
     (void)state;
     enum { BESIDE = 3, BYTES = 3 * 8192 + 100, BLOCKS = 64 };
@@ -86,6 +86,45 @@ static void a_pointer_beside_a_block_is_no_block(void **state)
     }
     give_blocks(&some);
     close_scene(&it);
+}
+
+/* Of which a record has no room for some. */
+static void an_address_with_more_bits_is_none(void **state)
+{
+    (void)state;
+    pool_scene it = open_quiet_scene();
+    static const size_t sizes[] = { KIB, 2 * LARGEST };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char *a = warm_hit(&it, sizes[i]);
+        for (unsigned bit = WEIR__HEAP_ADDRESS_BITS; bit < 64; bit++)
+            must_be_refused(&it, (void *)((uintptr_t)a | (uintptr_t)1 << bit), sizes[i],
+                            WEIR_ALIGNMENT, WEIR_MISUSE_FOREIGN_POINTER);
+        give(it.pool, it.streams[0], a, sizes[i]);
+    }
+    close_scene(&it);
+}
+
+/* Without host memory there is a cache, and perhaps no record of anything. */
+static void nothing_is_freed_where_nothing_could_be_had(void **state)
+{
+    (void)state;
+    bool had = false;
+    for (uint64_t nth = 1; !had; nth++) {
+        pool_scene it = open_quiet_scene();
+        void *ptr = NULL;
+        weir__host_fail_at(nth, true);
+        had = weir_allocate(it.pool, it.streams[0], KIB, WEIR_ALIGNMENT, &ptr) ==
+              WEIR_OK;
+        for (int i = 0; i < 2 && !had; i++) {
+            must(ptr == NULL);
+            must(weir_deallocate(it.pool, it.streams[0], NULL, KIB, WEIR_ALIGNMENT));
+            must_be_refused(&it, &it, KIB, WEIR_ALIGNMENT, WEIR_MISUSE_FOREIGN_POINTER);
+        }
+        weir__host_fail_at(0, false);
+        if (had)
+            give(it.pool, it.streams[0], ptr, KIB);
+        close_scene(&it);
+    }
 }
 
 /* More blocks of one size than there are places for what is known of them. */
@@ -110,7 +149,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_known_of_a_hit_is_compared),
         cmocka_unit_test(a_captures_block_is_told_by_its_alignment),
-        cmocka_unit_test(a_pointer_beside_a_block_is_no_block),
+        cmocka_unit_test(a_pointer_beside_a_block_is_none),
+        cmocka_unit_test(an_address_with_more_bits_is_none),
+        cmocka_unit_test(nothing_is_freed_where_nothing_could_be_had),
         cmocka_unit_test(blocks_that_share_a_place_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -379,10 +379,10 @@ static void open_survives_every_host_failure(void **state)
     weir_device *device = open_stepped(support_seed(18));
     fail_each(device, "statistics/device", false, 5);
     fail_each(device, "statistics/device", true, 5);
-    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", false, 18);
-    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", true, 18);
-    fail_each(device, "fallback(pool/system)/limiting(1GiB)/device", false, 24);
-    fail_each(device, "fallback(pool/system)/limiting(1GiB)/device", true, 24);
+    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", false, 21);
+    fail_each(device, "limiting(1GiB)/pool(1MiB)/device", true, 21);
+    fail_each(device, "fallback(pool/system)/limiting(1GiB)/device", false, 27);
+    fail_each(device, "fallback(pool/system)/limiting(1GiB)/device", true, 27);
     close_emulated(device);
 }
 
