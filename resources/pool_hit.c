@@ -34,12 +34,13 @@ void weir__pool_learn_dropped(weir__pool *self)
     weir__mutex_unlock(&self->lock);
 }
 
-/* The block on top of a bin that is not empty, as the caller's. False: what is there is
- * somebody else's. */
+/* The block on top of a bin that is not empty, `offset` bytes from the first, as the
+ * caller's. False: what is there is somebody else's. */
 static WEIR_INLINE bool take_top(weir__pool *self, weir__seat *seat,
-                                 weir__cache *cache, weir__bin *bin, size_t bytes,
+                                 weir__cache *cache, size_t offset, size_t bytes,
                                  size_t alignment, void **out)
 {
+    weir__bin *bin = weir__bin_at(cache, offset);
     weir__heap_block *block = bin->top;
     const uint64_t base = weir__heap_untagged(block, cache->holder_tag);
     if (WEIR_UNLIKELY((base & WEIR__TAG_MASK) != 0))
@@ -48,7 +49,7 @@ static WEIR_INLINE bool take_top(weir__pool *self, weir__seat *seat,
     const uint64_t head = base + weir__heap_out_tag(bytes, alignment);
     void *ptr = bin->ptr;
     *out = ptr;
-    weir__recent_set(seat, ptr, bin->top_id, weir__bin_offset(cache, bin));
+    weir__recent_set(seat, ptr, bin->top_id, offset);
     const uint32_t below = weir__link_of(block);
     weir__link_set(block, cache->owner);
     weir__heap_set_head(block, head);
@@ -106,7 +107,8 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
     else
         has = bin_that_has(self, cache, bin, bytes);
     if (has != NULL) {
-        done = take_top(self, seat, cache, has, bytes, alignment, out);
+        done = take_top(self, seat, cache, weir__bin_offset(cache, has), bytes,
+                        alignment, out);
         if (WEIR_UNLIKELY(!done))
             weir__cache_give_up(cache, has);
     }
@@ -119,7 +121,8 @@ static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache
         if (done)
             weir__tally_out(&seat->tally, &cache->allocations, bytes);
         else if (loads && bin->count != 0)
-            done = take_top(self, seat, cache, bin, bytes, alignment, out);
+            done = take_top(self, seat, cache, weir__bin_offset(cache, bin), bytes,
+                            alignment, out);
     }
     return done;
 }
@@ -212,11 +215,12 @@ static WEIR_INLINE weir_status hit(weir_resource *mr, weir_stream stream, size_t
     if (WEIR_UNLIKELY(cache == NULL))
         return find_and_allocate(self, stream, bytes, alignment, out);
     const uint32_t below = (uint32_t)((bytes - 1) >> WEIR__HEAP_GRAIN_BITS);
-    weir__bin *bin = &cache->bins[weir__cache_index_above(below)];
+    const size_t offset = weir__cache_index_above(below) * sizeof(weir__bin);
+    weir__bin *bin = weir__bin_at(cache, offset);
     /* Nothing smaller than the request, and no larger than it may be at the moment. */
     uint32_t spare = atomic_load_explicit(&self->spare_grains, memory_order_relaxed);
     if (WEIR_UNLIKELY(bin->grains - 1 - below > spare || bin->count == 0 ||
-                      !take_top(self, seat, cache, bin, bytes, WEIR_ALIGNMENT, out)))
+                      !take_top(self, seat, cache, offset, bytes, WEIR_ALIGNMENT, out)))
         return allocate_inside(cache, seat, bytes, WEIR_ALIGNMENT, out);
     weir__gate_leave_alone(&seat->gate);
     return WEIR_OK;
