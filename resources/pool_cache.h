@@ -60,7 +60,7 @@ struct weir__pool;
 #define WEIR__LARGE_GRAINS   4096u
 #define WEIR__CACHED_BITS    13u    /* 2 MiB */
 #define WEIR__SPILL_MOST     16u
-#define WEIR__ROOM_LOOKS     24u
+#define WEIR__ROOM_LOOKS     16u
 #define WEIR__NEXT_SHARE     8u      /* so large a part of a request may be too much */
 #define WEIR__PASSED_MOST    1024u
 #define WEIR__CLOSE_EVERY    64u

@@ -4,7 +4,8 @@
  * The way of a request, inside of the thread's gate:
  *     hit     a block of that size on its stack: no lock, no read-modify-write, no line
  *             that another thread writes, no call
- *     lent    one of the next larger size, where the cache is nearly full: as cheap
+ *     lent    one of the next larger sizes, where the cache is nearly full: no lock
+ *             either
  *     refill  under the pool's lock, from the depot or the heap: see pool_refill.c
  * What is too large for any stack takes that lock, unless it has the size of one that
  * was freed right before: see pool_large.c.
@@ -92,8 +93,8 @@ static inline weir__bin *bin_that_has(const weir__pool *self, weir__cache *cache
     return NULL;
 }
 
-/* What is no plain hit: from the second magazine, which becomes the first, of the next
- * larger size, or by a refill. */
+/* What is no plain hit: from the second magazine, which becomes the first, of a larger
+ * size, or by a refill. */
 static inline bool hit_or_refill(weir__pool *self, weir__seat *seat, weir__cache *cache,
                                  size_t bytes, size_t alignment, void **out,
                                  weir__errand *after)

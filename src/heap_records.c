@@ -158,8 +158,8 @@ uint32_t weir__heap_home_near(weir__heap *heap, uint32_t home)
 }
 
 /* Whether there is no group for a home that has none yet, or no more is spare than one
- * for each but one: then that may have none. It is time to make more, if there is the
- * host memory. */
+ * for each but one: then that may have none. It is time to make more, if there is room
+ * and the host memory. */
 static inline bool wants_fresh(const weir__heap *heap)
 {
     return !has_fresh(heap) && heap->made != heap->room &&

@@ -30,7 +30,7 @@
 #define LARGE    ((size_t)1 << 18)
 #define RANDOM_LIVE  256
 #define RANDOM_PAIRS ((size_t)1 << 19)
-#define RANDOM_PAIRS_LEAST 85 /* for each lock */
+#define RANDOM_PAIRS_LEAST 90 /* for each lock */
 #define LOCKS_LARGE_MOST 7 /* of a pair: the pool's for each, the order's for what is
                               known and taken, and now and then the whole way */
 

@@ -9,9 +9,9 @@
  * that is short of memory), and then all do that find nothing of their own. Requests
  * are rounded up to 256 bytes; and, from 8 KiB to 1 MiB, while the pool can at least
  * double, to a sixteenth of the power of two below, so that what was freed serves
- * others that are about as large. So long, a thread that keeps nearly as much as it may
- * (below) hands out what is larger by up to an eighth of the request and less than 32
- * KiB, too. `exact` leaves both out.
+ * others that are about as large. So long, a thread that keeps more than three quarters
+ * of what it may (below) also hands out what is larger than a rounded request by up to
+ * an eighth and less than 32 KiB. `exact` leaves both out.
  *
  * So streams that go on as before come to have enough each, and wait for nobody; and
  * while the pool grows no more than the slack lies free on streams that are idle,
