@@ -213,6 +213,14 @@ static void prepare_capture(sweep_scene *it)
     sweep_order(it, it->unknown, it->streams[A]); /* for the release */
 }
 
+/* The same where another stream has memory that came back to it. */
+static void prepare_capture_beside(sweep_scene *it)
+{
+    prepare_capture(it);
+    sweep_take(it, 0, it->streams[B], SMALL);
+    sweep_give(it, 0, it->streams[B]);
+}
+
 static void capture_and_release_on(sweep_scene *it, weir_stream last)
 {
     weir_stream stream = it->streams[A];
@@ -305,6 +313,9 @@ static void captures_survive_every_fault(void **state)
         { { "capture", prepare_capture, capture, false, NULL },
           { 21, 21, 27, 29, 29, 29, 29, 48, 27, 43, 29 },
           { 11, 11, 11, 21, 21, 21, 21, 26, 41, 28, 21 } },
+        { { "capture beside another", prepare_capture_beside, capture, false, NULL },
+          { 20, 20, 26, 30, 30, 30, 30, 46, 27, 41, 30 },
+          { 11, 11, 11, 24, 24, 24, 24, 26, 41, 28, 24 } },
         { { "capture to unknown", prepare_capture, capture_to_unknown, false, NULL },
           { 23, 23, 29, 31, 31, 31, 31, 50, 29, 45, 31 },
           { 14, 14, 14, 25, 25, 25, 25, 30, 44, 32, 25 } },
