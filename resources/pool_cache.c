@@ -94,8 +94,9 @@ static inline bool has_much(const weir__bin *bin, size_t most_bytes)
 }
 
 void weir__cache_make_room(weir__cache *cache, const weir__heap_view *view,
-                           uint32_t grains, size_t most_bytes)
+                           uint32_t grains)
 {
+    const size_t most_bytes = cache->most_bytes;
     const uint32_t least = (uint32_t)weir__cache_bin_index(grains);
     const size_t enough = most_bytes - most_bytes / WEIR__ROOM_SHARE;
     weir__bin *bin = &cache->bins[cache->looked >= least ? cache->looked : least - 1];

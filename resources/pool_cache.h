@@ -131,6 +131,7 @@ typedef struct weir__cache {
     uint64_t allocations, deallocations; /* through it */
     uint32_t home;           /* where records of its blocks should be */
     uint32_t unclosed;       /* blocks given to the heap since the last event */
+    size_t most_bytes;       /* that it may keep */
     uint64_t clock;
     const _Atomic uint64_t *counter; /* the clock's */
     bool is_quiet;           /* nobody was likely to want what was given to the heap */
@@ -383,12 +384,12 @@ static inline void weir__lost_add(weir__lost *lost, const weir__heap_block *met,
 void weir__cache_empty_bin(weir__cache *cache, const weir__heap_view *view,
                            weir__bin *bin);
 
-/* Makes room for a block of `grains` grains in a cache that is to keep `most_bytes`: of
- * some bins, of no smaller blocks, who has more than his share loses one to the spill
- * list; and of more bins, as long as that helps, until there is a good deal of room: so
- * that one lock is enough for many. */
+/* Makes room for a block of `grains` grains in a cache that has too much: of some bins,
+ * of no smaller blocks, who has more than his share loses one to the spill list; and of
+ * more bins, as long as that helps, until there is a good deal of room: so that one
+ * lock is enough for many. */
 void weir__cache_make_room(weir__cache *cache, const weir__heap_view *view,
-                           uint32_t grains, size_t most_bytes);
+                           uint32_t grains);
 
 /* A bin for `grains` grains, emptied of other sizes: for what was asked for in vain. */
 static inline weir__bin *weir__cache_claim(weir__cache *cache,

@@ -63,10 +63,10 @@ static WEIR_INLINE bool take_top(weir__pool *self, weir__seat *seat,
 /* Whether a request may have a block of a larger size instead of one of its own, of
  * which there is none: where bins have nearly all that is kept, one more would drive
  * out another. As long as there is room it is had for good, and there the next time. */
-static inline bool is_nearly_full(const weir__pool *self, const weir__cache *cache)
+static inline bool is_nearly_full(const weir__cache *cache)
 {
     return cache->bytes - cache->spill.bytes >
-           self->cache_bytes - self->cache_bytes / WEIR__NEARLY_SHARE;
+           cache->most_bytes - cache->most_bytes / WEIR__NEARLY_SHARE;
 }
 
 /* Whether blocks of that bin are not much larger. */
@@ -85,7 +85,7 @@ static inline weir__bin *bin_that_has(const weir__pool *self, weir__cache *cache
     if (weir__bin_is_ready(bin, view))
         return bin;
     const weir__bin *end = cache->bins + WEIR__BINS;
-    uint32_t left = is_nearly_full(self, cache) ? WEIR__NEXT_BINS : 0;
+    uint32_t left = is_nearly_full(cache) ? WEIR__NEXT_BINS : 0;
     for (; left > 0 && ++bin != end; left--) {
         if (may_serve(self, bin, bytes) && weir__bin_is_ready(bin, view))
             return bin;

@@ -77,8 +77,8 @@ static bool make_room(const weir__pool *self, weir__cache *cache, uint32_t grain
         return false;
     }
     if (!is_short)
-        weir__cache_make_room(cache, &self->heap.view, grains, self->cache_bytes);
-    const bool is_kept = cache->bytes - cache->spill.bytes <= self->cache_bytes;
+        weir__cache_make_room(cache, &self->heap.view, grains);
+    const bool is_kept = cache->bytes - cache->spill.bytes <= cache->most_bytes;
     if (is_kept || grains > WEIR__LARGE_GRAINS)
         return is_kept;
     cache->passed = is_short ? WEIR__PASSED_MOST : cache->passed + 1;
@@ -92,7 +92,7 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
     weir__bin *bin = weir__cache_bin(cache, grains);
     bool is_kept = bin->grains == grains;
     cache->bytes += weir__grains_size(grains);
-    if (cache->bytes > self->cache_bytes && is_kept)
+    if (cache->bytes > cache->most_bytes && is_kept)
         is_kept = make_room(self, cache, grains);
     if (WEIR_LIKELY(is_kept)) {
         if (WEIR_UNLIKELY(!weir__bin_push(bin, block, id, ptr, cache->holder_tag))) {
@@ -102,7 +102,7 @@ static inline void put_back(weir__pool *self, weir__cache *cache,
     } else {
         weir__cache_spill(cache, block, id);
     }
-    if (WEIR_UNLIKELY(cache->bytes > self->cache_bytes ||
+    if (WEIR_UNLIKELY(cache->bytes > cache->most_bytes ||
                       cache->spill.count >= WEIR__SPILL_MOST))
         relieve(self, cache);
     if (WEIR_UNLIKELY(cache->passed >= WEIR__PASSED_MOST)) {
@@ -164,7 +164,7 @@ static WEIR_INLINE bool put_on_stack(weir__pool *self, weir__seat *seat,
 {
     const uint32_t grains = weir__heap_grains(block);
     const size_t held = cache->bytes + weir__grains_size(grains);
-    if (WEIR_UNLIKELY(held > self->cache_bytes))
+    if (WEIR_UNLIKELY(held > cache->most_bytes))
         return put_back_any(self, cache, block, id, ptr, bytes, alignment);
     if (WEIR_LIKELY(bin->grains == grains && bin->count != WEIR__MAGAZINE))
         (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
@@ -256,7 +256,7 @@ static WEIR_INLINE bool put_back_to(const weir__pool *self, weir__cache *cache,
                       bin->count == WEIR__MAGAZINE))
         return put_back_known(cache, seat, ptr, bytes, id);
     const size_t held = cache->bytes + size;
-    if (WEIR_UNLIKELY(held > self->cache_bytes))
+    if (WEIR_UNLIKELY(held > cache->most_bytes))
         return put_back_known(cache, seat, ptr, bytes, id);
     (void)weir__bin_push(bin, block, id, ptr, cache->holder_tag);
     cache->bytes = held;

@@ -44,6 +44,7 @@ typedef struct weir__pool {
     /* Changes with `miss` held: */
     size_t cache_bytes;          /* most in a cache, or in the depot; and with all gates
                                     closed */
+    size_t lone_bytes;           /* most in its thread's only one; as that */
     _Atomic uint32_t spare_grains; /* the most that a block may have: WEIR__SPARE_MOST,
                                     or 0 where room is short; read at any time */
     /* Up to here, and with the heap's view: what is read without a lock, on lines that
@@ -511,6 +512,8 @@ uint32_t weir__pool_spare_grains(const weir__pool *pool);
 /* The most that a thread may keep of a stream where there is room. With the lock miss,
  * or before anybody knows the pool. */
 size_t weir__pool_cache_most(const weir__pool *pool);
+/* What one may keep that is its thread's only one, where others may keep so much. */
+size_t weir__pool_lone_most(const weir__pool *pool, size_t cache_bytes);
 
 /* Elsewhere threads keep less, and blocks have nothing to spare. Now and then counts
  * who keeps much. May close the gates: with the lock miss, without the pool's lock. */

@@ -79,10 +79,9 @@ weir_status weir__pool_allocate_large(weir__pool *self, weir_stream stream,
 
 /* Whether a block that comes back may wait for a request of its size, without the lock.
  * Not where others may want it. */
-static inline bool is_kept(const weir__pool *self, const weir__cache *cache,
-                           const weir__heap_block *block)
+static inline bool is_kept(const weir__cache *cache, const weir__heap_block *block)
 {
-    return cache->bytes + weir__heap_bytes(block) <= self->cache_bytes &&
+    return cache->bytes + weir__heap_bytes(block) <= cache->most_bytes &&
            cache->spill.count + 1 < WEIR__SPILL_MOST && cache->is_quiet;
 }
 
@@ -144,7 +143,7 @@ static WEIR_NOINLINE bool release(weir__cache *cache, weir__heap_block *block,
 bool weir__pool_put_back_large(weir__cache *cache, weir__heap_block *block, uint32_t id,
                                void *ptr, size_t bytes, size_t alignment)
 {
-    return is_kept(weir__own_thread.seat->pool, cache, block)
+    return is_kept(cache, block)
                ? keep(cache, block, id, ptr, bytes, alignment)
                : release(cache, block, id, ptr, bytes, alignment);
 }

@@ -202,6 +202,7 @@ static size_t pass_alignment(const weir__pool *self)
 static void allow_caches(weir__pool *self)
 {
     self->cache_bytes = weir__pool_cache_most(self);
+    self->lone_bytes = weir__pool_lone_most(self, self->cache_bytes);
     if (self->cache_bytes < WEIR__HEAP_GRAIN)
         return;
     self->gate_bytes = POOL_GATE_BYTES;

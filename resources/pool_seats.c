@@ -272,6 +272,16 @@ static void table_remove(weir__seat *seat, uint32_t at)
     }
 }
 
+void weir__seat_fit(const weir__pool *self, weir__seat *seat)
+{
+    const bool is_lone = seat->cache_count == 1;
+    for (uint32_t i = 0; seat->caches != NULL && i <= seat->mask; i++) {
+        if (seat->caches[i] != NULL)
+            seat->caches[i]->most_bytes = is_lone ? self->lone_bytes
+                                                  : self->cache_bytes;
+    }
+}
+
 void weir__seat_forget(weir__pool *self, weir__seat *seat, weir_stream stream,
                        uint64_t clock)
 {
@@ -282,6 +292,7 @@ void weir__seat_forget(weir__pool *self, weir__seat *seat, weir_stream stream,
     if (cache == NULL || (cache->own_of != 0 && cache->clock != clock))
         return;
     table_remove(seat, at);
+    weir__seat_fit(self, seat);
     (void)weir__cache_empty(self, cache);
     cache_end(self, seat, cache);
 }
@@ -379,6 +390,7 @@ static weir__cache *cache_add(weir__pool *self, weir__seat *seat, weir_stream st
     }
     seat->caches[table_at(seat->caches, seat->mask, stream)] = cache;
     seat->cache_count++;
+    weir__seat_fit(self, seat);
     return cache;
 }
 

@@ -47,6 +47,9 @@ void weir__spare_seat_clear(weir__spare_seat *spare);
  * May call the device, and takes the pool's lock. */
 bool weir__cache_empty(weir__pool *pool, weir__cache *cache);
 
+/* Its caches may keep what the pool says now. */
+void weir__seat_fit(const weir__pool *pool, weir__seat *seat);
+
 /* Ends the seat's cache for `stream`, if it is of that clock. */
 void weir__seat_forget(weir__pool *pool, weir__seat *seat, weir_stream stream,
                        uint64_t clock);

@@ -52,6 +52,7 @@
 #define POOL_TAKES_BACK    4096u
 #endif
 #define POOL_CACHE_LEAST          ((size_t)64 << 20)
+#define POOL_CACHE_LONE           ((size_t)128 << 20)
 #define POOL_CACHE_LEAST_IN_PLACE ((size_t)32 << 20)
 /* Little is left: so large a part of what is held. A block fits badly that is larger by
  * more than such a part of the request. */
@@ -276,7 +277,7 @@ bool weir__pool_leaves_caches(weir__pool *self)
     weir__mutex_lock(&self->lock);
     const bool is_enough = has_taken_enough_locked(self);
     weir__mutex_unlock(&self->lock);
-    size_t each = self->cache_bytes + least(slack, SIZE_MAX - self->cache_bytes);
+    size_t each = self->lone_bytes + least(slack, SIZE_MAX - self->lone_bytes);
     return !self->up.can_extend && slack > 0 &&
            (is_enough || bytes / self->threads < each);
 }
@@ -360,6 +361,15 @@ size_t weir__pool_cache_most(const weir__pool *self)
     return most(bytes, share - share % (bytes / 4));
 }
 
+/* A thread with one stream keeps as much of it as one with two of both, where that is
+ * left to the pool and nothing is in the way. */
+size_t weir__pool_lone_most(const weir__pool *self, size_t cache_bytes)
+{
+    const bool is_default = self->options.cache_bytes == 0 && !self->up.can_extend &&
+                            cache_bytes == weir__pool_cache_most(self);
+    return is_default ? most(cache_bytes, POOL_CACHE_LONE) : cache_bytes;
+}
+
 void weir__pool_note_crowd(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
@@ -400,11 +410,15 @@ void weir__pool_fit_caches(weir__pool *self)
                                   self->held_bytes / POOL_SHORT_CACHES));
     else if (self->is_crowded)
         bytes = least(bytes, POOL_WARY_CACHES);
-    if (bytes == self->cache_bytes)
+    const size_t lone_bytes = weir__pool_lone_most(self, bytes);
+    if (bytes == self->cache_bytes && lone_bytes == self->lone_bytes)
         return;
     bool takes_back = bytes < self->cache_bytes && (self->is_short || self->is_frayed);
     weir__pool_seats_close(self); /* nobody looks at it outside of his gate */
     self->cache_bytes = bytes;
+    self->lone_bytes = lone_bytes;
+    for (weir__seat *seat = self->seats; seat != NULL; seat = seat->next)
+        weir__seat_fit(self, seat);
     weir__pool_seats_open(self);
     if (takes_back) /* else it goes as more comes back */
         weir__pool_flush_caches(self);

@@ -75,7 +75,8 @@ static void much_room_is_made_at_once(void **state)
     }
     weir__cache_verify(&cache, &heap.view);
     const size_t most = cache.bytes * 2 / 3;
-    weir__cache_make_room(&cache, &heap.view, 1, most);
+    cache.most_bytes = most;
+    weir__cache_make_room(&cache, &heap.view, 1);
     weir__cache_verify(&cache, &heap.view);
     must(cache.spill.count > WEIR__ROOM_LOOKS);
     must(cache.bytes - cache.spill.bytes <= most - most / WEIR__ROOM_SHARE);

@@ -1,5 +1,6 @@
 /* test_pool_short.c - a pool that has no room to grow, and little left: it wastes next
  * to nothing, though its memory is of several streams, and keeps their order. */
+#include "pool_seats.h"
 #include "resource_parts.h"
 #include "support_actor.h"
 
@@ -219,7 +220,59 @@ static void threads_keep_more_of_a_large_pool(void **state)
     }
 }
 
-/* What grows in place begins with half of that. */
+static size_t may_keep(weir_resource *mr, weir_stream stream)
+{
+    give(mr, stream, take(mr, stream, 256), 256);
+    const weir__seat *seat = weir__seat_here(mr->self);
+    const weir__cache *cache = weir__cache_find(seat, weir__stream_of(stream));
+    must(cache != NULL);
+    return cache->most_bytes;
+}
+
+/* ... and a thread more of a stream while that is its only one: by default, and where
+ * nothing is in the way. */
+static void a_thread_keeps_more_of_its_only_stream(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t limit, told, lone, each;
+    } cases[] = {
+        { 0, 0, 128 * MIB, 64 * MIB },
+        { 0, 4 * MIB, 4 * MIB, 4 * MIB },
+        { MIB, 0, MIB, MIB },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        pool_scene it = open_cached(cases[i].limit, cases[i].told);
+        const weir_stream first = it.streams[0], other = it.streams[1];
+        must_equal(may_keep(it.pool, first), cases[i].lone);
+        must_equal(may_keep(it.pool, other), cases[i].each);
+        must_equal(may_keep(it.pool, first), cases[i].each);
+        must_ok(weir_stream_destroy(it.device, other));
+        it.streams[1] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+        must_equal(may_keep(it.pool, first), cases[i].lone);
+        close_scene(&it);
+    }
+}
+
+/* A cache that is there learns of it; and a large pool allows no more than it allows
+ * for any: see above. */
+static void what_may_be_kept_goes_with_the_pool(void **state)
+{
+    (void)state;
+    pool_scene it = open_cached(0, 0);
+    must_equal(may_keep(it.pool, it.streams[0]), 128 * MIB);
+    void *most = take_on(&it, 0, 111 * MIB);
+    must_equal(may_keep(it.pool, it.streams[0]), 128 * MIB);
+    void *more = take_on(&it, 0, 32 * MIB);
+    must_equal(may_keep(it.pool, it.streams[0]), 144 * MIB);
+    give_on(&it, 0, more, 32 * MIB);
+    give_on(&it, 0, most, 111 * MIB);
+    must(weir_resource_trim_sync(it.pool, 0) >= 143 * MIB);
+    must_equal(may_keep(it.pool, it.streams[0]), 128 * MIB);
+    close_scene(&it);
+}
+
+/* What grows in place begins with half of that, be it one stream or several. */
 static void threads_keep_less_where_a_pool_grows_in_place(void **state)
 {
     (void)state;
@@ -233,6 +286,7 @@ static void threads_keep_less_where_a_pool_grows_in_place(void **state)
     give(mr, WEIR_STREAM_LEGACY, ptr, 46 * MIB);
     must(weir_pool_give_back(mr) >= 46 * MIB);
     must_equal(pool->cache_bytes, 32 * MIB);
+    must_equal(may_keep(mr, WEIR_STREAM_LEGACY), 32 * MIB);
     weir_resource_unref(mr);
     close_emulated(device);
 }
@@ -245,6 +299,8 @@ int main(void)
         cmocka_unit_test(threads_merge_side_by_side),
         cmocka_unit_test(threads_keep_less_of_a_pool_without_room),
         cmocka_unit_test(threads_keep_more_of_a_large_pool),
+        cmocka_unit_test(a_thread_keeps_more_of_its_only_stream),
+        cmocka_unit_test(what_may_be_kept_goes_with_the_pool),
         cmocka_unit_test(threads_keep_less_where_a_pool_grows_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

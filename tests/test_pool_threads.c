@@ -58,8 +58,8 @@ static void crew_keeps(const crew *self, blocks *all, int count)
 }
 
 /* A pool grows while little is free, and nothing that threads keep goes for that; but
- * not beyond the slack and what a thread may keep of a stream, as many times as there
- * are threads that keep more than half of that. */
+ * not beyond the slack and what a thread may keep of its only stream, as many times as
+ * there are threads that keep more than half of what they may of a stream. */
 static void a_small_pool_grows_first(void **state)
 {
     (void)state;
@@ -68,21 +68,23 @@ static void a_small_pool_grows_first(void **state)
         int streams; /* so many blocks of MOST are kept, of a stream each */
         int threads;
         bool grows;
+        size_t lone_bytes; /* as where a pool was told nothing; 0: as it is */
     } cases[] = {
-        { 2 * MOST, MOST, 1, 1, true },
-        { MOST / 2, MOST, 1, 1, true },
-        { MOST / 2, MOST, 2, 1, false },
-        { MOST + SMALL, MOST, 2, 1, true },
-        { WEIR_POOL_NO_SLACK, 2 * MOST, 1, 1, false },
-        { MOST / 2, MOST, 2, 2, true },
-        { MOST / 2, MOST, 3, 2, false },
-        { MOST / 2, MOST, 3, 3, true },
-        { MOST / 2, MOST, 4, 3, true }, /* the slack counts for each as well */
-        { SMALL, 2 * MOST, 3, 3, false }, /* nobody keeps more than half */
-        { SMALL, 2 * MOST - SMALL, 3, 3, true },
-        { WEIR_POOL_NO_SLACK, MOST, 3, 3, false },
-        { SMALL, SIZE_MAX, 4, 3, true },
-        { SIZE_MAX / 2 + 1, SIZE_MAX, 4, 3, true },
+        { 2 * MOST, MOST, 1, 1, true, 0 },
+        { MOST / 2, MOST, 1, 1, true, 0 },
+        { MOST / 2, MOST, 2, 1, false, 0 },
+        { MOST / 2, MOST, 2, 1, true, 2 * MOST },
+        { MOST + SMALL, MOST, 2, 1, true, 0 },
+        { WEIR_POOL_NO_SLACK, 2 * MOST, 1, 1, false, 0 },
+        { MOST / 2, MOST, 2, 2, true, 0 },
+        { MOST / 2, MOST, 3, 2, false, 0 },
+        { MOST / 2, MOST, 3, 3, true, 0 },
+        { MOST / 2, MOST, 4, 3, true, 0 }, /* the slack counts for each as well */
+        { SMALL, 2 * MOST, 3, 3, false, 0 }, /* nobody keeps more than half */
+        { SMALL, 2 * MOST - SMALL, 3, 3, true, 0 },
+        { WEIR_POOL_NO_SLACK, MOST, 3, 3, false, 0 },
+        { SMALL, SIZE_MAX, 4, 3, true, 0 },
+        { SIZE_MAX / 2 + 1, SIZE_MAX, 4, 3, true, 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
@@ -98,11 +100,13 @@ static void a_small_pool_grows_first(void **state)
         crew_keeps(&self, all, cases[i].streams);
         must_equal(cached_in(it->pool).blocks, kept);
         must_equal(cached_in(it->pool).bytes, kept * MOST);
+        weir__pool *pool = it->pool->self;
+        if (cases[i].lone_bytes != 0)
+            pool->lone_bytes = cases[i].lone_bytes;
         void *ptr = take(it->pool, it->streams[0], SMALL);
         must_equal(statistics_of(it->pool).held_bytes,
                    (kept + cases[i].grows) * MOST);
         must_equal(cached_in(it->pool).blocks, cases[i].grows ? kept : 0);
-        const weir__pool *pool = it->pool->self;
         must(pool->much_bytes >= pool->cut_bytes);
         give(it->pool, it->streams[0], ptr, SMALL);
         crew_end(&self);

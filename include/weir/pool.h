@@ -69,13 +69,13 @@
  * is as much as it may; and what threads hand to each other becomes free when a stream
  * looks at what others have, unless it can have some of it. All that threads keep is
  * taken back before the pool refuses; before it grows, if all that is free comes to
- * more than its slack and what a thread may keep of a stream, as many times as there
- * are threads that keep much (of all their streams more than half of what they may of
- * one; once, if none does; and no more than one block in 64 allocations is taken back
- * so, beyond the first 4096), or if it has no slack, or grows in place; by trim, when a
- * stream is retired or captured, when the thread ends, and by weir_thread_flush; also
- * from threads that sleep. Once a pool had to grow though much was free (more than 32
- * MiB, and a 16th of what it holds, for each thread that keeps much), in pieces of
+ * more than its slack and what a thread may keep of its only stream, as many times as
+ * there are threads that keep much (of all their streams more than half of what they
+ * may of one; once, if none does; and no more than one block in 64 allocations is taken
+ * back so, beyond the first 4096), or if it has no slack, or grows in place; by trim,
+ * when a stream is retired or captured, when the thread ends, and by weir_thread_flush;
+ * also from threads that sleep. Once a pool had to grow though much was free (more than
+ * 32 MiB, and a 16th of what it holds, for each thread that keeps much), in pieces of
  * several streams, or where it grows in place of whichever (and there a 128th is much),
  * a thread keeps less of each stream: a 1024th of what the pool holds, or 1 MiB. How
  * many keep much is counted when that is looked at, and now and then. And once all that
@@ -115,8 +115,9 @@ typedef struct weir_pool_options {
                              to 256 MiB */
     size_t cache_bytes;   /* most that each thread keeps of what it freed on each
                              stream, and the pool of what threads hand to each other;
-                             default 64 MiB, or 32 where the pool grows in place, or
-                             a 64th of what the pool holds if that is more;
+                             default 64 MiB, or 128 for a thread with one stream in
+                             the pool, or 32 where the pool grows in place; or a 64th
+                             of what the pool holds if that is more;
                              WEIR_POOL_NO_CACHE: none */
     size_t slack_bytes;   /* what may lie free on other streams while the pool grows
                              for one; default 32 MiB, or a 32nd of what the pool
