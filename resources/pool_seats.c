@@ -14,10 +14,6 @@
 
 #define SEATS_SWEPT_AT 32u
 
-_Static_assert(sizeof(weir__seat) >= WEIR__LINES_FROM &&
-                   sizeof(weir__cache) >= WEIR__LINES_FROM,
-               "they begin with a line");
-
 weir__seat weir__no_seat;
 weir__cache weir__no_cache = { .stream = (weir_stream)&weir__no_cache,
                                .alias = (weir_stream)&weir__no_cache };
@@ -312,12 +308,12 @@ void weir__pool_stream_changes(weir__order_listener *listener, weir_stream strea
 
 /* ---- beginning ---- */
 
-/* Host memory for what a thread needs: the host's, or where one gives back, which may
+/* Host memory for what a thread needs: by `alloc`, or where one gives back, which may
  * not ask the host, what has been laid by (spare; else null). */
-static void *memory_for(void **spare, size_t bytes)
+static void *memory_for(void **spare, size_t bytes, void *(*alloc)(size_t bytes))
 {
     if (spare == NULL)
-        return weir__host_alloc(bytes);
+        return alloc(bytes);
     void *memory = *spare;
     *spare = NULL;
     return memory;
@@ -335,7 +331,8 @@ static bool table_grow(weir__seat *seat, weir__spare_seat *spare)
         return false;
     uint32_t count = spare != NULL ? TABLE_SPARE : old != 0 ? old * 2 : TABLE_FIRST;
     weir__cache **caches = memory_for(spare != NULL ? &spare->table : NULL,
-                                      count * sizeof(weir__cache *));
+                                      count * sizeof(weir__cache *),
+                                      weir__host_alloc);
     if (caches == NULL)
         return false;
     memset(caches, 0, count * sizeof(weir__cache *));
@@ -362,8 +359,8 @@ static weir__cache *cache_add(weir__pool *self, weir__seat *seat, weir_stream st
         !(is_own ? weir__order_hold_own(self->order, &clock, &counter)
                  : weir__order_steady(self->order, stream, &clock, &counter)))
         return NULL;
-    weir__cache *cache =
-        memory_for(spare != NULL ? &spare->cache : NULL, sizeof *cache);
+    weir__cache *cache = memory_for(spare != NULL ? &spare->cache : NULL, sizeof *cache,
+                                    weir__host_alloc_lines);
     if (cache == NULL) {
         weir__order_let_go(self->order, clock);
         return NULL;
@@ -412,7 +409,8 @@ static weir__seat *seat_add(weir__pool *self, weir__thread_caches *caches,
                             weir__spare_seat *spare)
 {
     sweep_left(self);
-    weir__seat *seat = memory_for(spare != NULL ? &spare->seat : NULL, sizeof *seat);
+    weir__seat *seat = memory_for(spare != NULL ? &spare->seat : NULL, sizeof *seat,
+                                  weir__host_alloc_lines);
     if (seat == NULL)
         return NULL;
     const bool is_quick = weir__own_thread.baton == NULL || self->listens;
@@ -480,7 +478,8 @@ static weir__thread_caches *caches_here(weir__spare_seat *spare)
         !weir__thread_watch_exit(WEIR__KEEPS_CACHES, caches_end))
         return thread->caches;
     weir__thread_caches *caches =
-        memory_for(spare != NULL ? &spare->caches : NULL, sizeof *caches);
+        memory_for(spare != NULL ? &spare->caches : NULL, sizeof *caches,
+                   weir__host_alloc);
     if (caches != NULL) {
         memset(caches, 0, sizeof *caches);
         thread->caches = caches;
@@ -533,9 +532,9 @@ void weir__spare_seat_clear(weir__spare_seat *spare)
 void weir__pool_lay_by_seat(weir__pool *self)
 {
     weir__spare_seat made = { weir__host_alloc(sizeof(weir__thread_caches)),
-                              weir__host_alloc(sizeof(weir__seat)),
+                              weir__host_alloc_lines(sizeof(weir__seat)),
                               weir__host_alloc(TABLE_SPARE * sizeof(weir__cache *)),
-                              weir__host_alloc(sizeof(weir__cache)) };
+                              weir__host_alloc_lines(sizeof(weir__cache)) };
     bool is_whole = made.caches != NULL && made.seat != NULL && made.table != NULL &&
                     made.cache != NULL;
     weir__mutex_lock(&self->lock);

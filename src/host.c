@@ -60,12 +60,10 @@ static bool commit(void *ptr, size_t had, size_t bytes)
 
 /* ---- memory ---- */
 
-static void *allocate(size_t bytes)
+static void *allocate_lines(size_t bytes)
 {
-    return bytes < WEIR__LINES_FROM || bytes > SIZE_MAX - WEIR__LINE
-               ? malloc(bytes)
-               : aligned_alloc(WEIR__LINE, (bytes + WEIR__LINE - 1) / WEIR__LINE *
-                                               WEIR__LINE);
+    const size_t lines = bytes / WEIR__LINE + (bytes % WEIR__LINE != 0);
+    return aligned_alloc(WEIR__LINE, lines * WEIR__LINE);
 }
 
 #ifdef WEIR_TESTING
@@ -106,14 +104,21 @@ static bool must_fail(void)
     return nth != 0 && (call == nth || (call > nth && atomic_load(&fail_lasting)));
 }
 
-void *weir__host_alloc(size_t bytes)
+static void *counted(void *ptr)
 {
-    if (must_fail())
-        return NULL;
-    void *ptr = allocate(bytes);
     if (ptr != NULL)
         atomic_fetch_add(&live, 1);
     return ptr;
+}
+
+void *weir__host_alloc(size_t bytes)
+{
+    return must_fail() ? NULL : counted(malloc(bytes));
+}
+
+void *weir__host_alloc_lines(size_t bytes)
+{
+    return must_fail() ? NULL : counted(allocate_lines(bytes));
 }
 
 void weir__host_free(void *ptr)
@@ -148,7 +153,12 @@ bool weir__host_commit(void *ptr, size_t had, size_t bytes)
 #else
 void *weir__host_alloc(size_t bytes)
 {
-    return allocate(bytes);
+    return malloc(bytes);
+}
+
+void *weir__host_alloc_lines(size_t bytes)
+{
+    return allocate_lines(bytes);
 }
 
 void weir__host_free(void *ptr)

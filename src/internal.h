@@ -96,10 +96,10 @@ WEIR_COLD _Noreturn void weir__check_failed(const char *condition, const char *w
 
 /* ---- host memory ---- */
 
-/* The library's own host memory, not cleared. From so many bytes on it begins with a
- * line. */
-#define WEIR__LINES_FROM ((size_t)256)
+/* The library's own host memory, not cleared. The second begins with a line, and takes
+ * several times as long: for what lives long. */
 void *weir__host_alloc(size_t bytes);
+void *weir__host_alloc_lines(size_t bytes);
 void  weir__host_free(void *ptr);
 
 /* Addresses, which are no memory yet but may be read as 0 if `reads`, for *count items;
