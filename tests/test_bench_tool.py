@@ -206,6 +206,21 @@ class Tables(unittest.TestCase):
                            "32"]])
         self.assertEqual(len(bench_memory.many_rows({})), 1)
 
+    def test_what_has_changed_is_told_as_the_mallocs_see_it(self):
+        def run(malloc, **weir):
+            figures = {key: {"null": {"gross": 1.0}, "weir": {"net": ns, "gross": ns}}
+                       for key, ns in weir.items()}
+            figures["W1/4K"] = {name: {"net": malloc, "gross": malloc}
+                                for name in ["tcmalloc", "jemalloc", "mimalloc"]}
+            return {"figures": figures}
+
+        rows = bench_table.changed_rows(run(10.0, a=10.0, b=5.0, c=20.0, new=1.0),
+                                        run(10.0, a=10.0, b=10.0, c=10.0, gone=1.0))
+        self.assertEqual([row[0] for row in rows[1:]], ["c", "b"])
+        self.assertEqual(rows[1][2:], ["10", "20", "2.00"])
+        rows = bench_table.changed_rows(run(20.0, a=10.0), run(10.0, a=10.0))
+        self.assertEqual([row[-1] for row in rows[1:]], ["0.50"])
+
     def test_a_record_replaces_the_one_before(self):
         name = bench_record.folder_name(RESULTS["machine"])
         self.assertEqual(name, "intel-xeon-x-2026-01-31")

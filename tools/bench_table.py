@@ -159,6 +159,25 @@ def instruction_rows(counts):
     return rows
 
 
+def changed_rows(results, before):
+    """Weir's own figures that are others than before by a seventh or more, as seen from
+    the mallocs beside them; the worst first."""
+    figures, old_figures = results["figures"], before["figures"]
+    scale = (bench_reference.scale_of(figures) or 1) / \
+        (bench_reference.scale_of(old_figures) or 1)
+    changed = []
+    for key, by_name in figures.items():
+        for name in (name for name in by_name if name.startswith("weir")):
+            old = old_figures.get(key, {}).get(name, {})
+            kind = "net" if old.get("net") and by_name[name].get("net") else "gross"
+            was, now = old.get(kind), by_name[name].get(kind)
+            if was and now and not 7 / 8 < now / was / scale < 8 / 7:
+                changed.append((now / was / scale, key, name, was * scale, now))
+    return [["figure", "", "ns before, scaled", "ns now", "times"]] + [
+        [key, name, words.number_of(was), words.number_of(now), f"{ratio:.2f}"]
+        for ratio, key, name, was, now in sorted(changed, reverse=True)]
+
+
 def tables_of(results):
     """Pairs of a heading and rows, the first of which names the columns."""
     figures, cores = results["figures"], results["machine"]["cores"]
