@@ -223,6 +223,8 @@ static WEIR_NOINLINE bool put_back_known(weir__cache *cache, weir__seat *seat,
 {
     weir__pool *self = seat->pool;
     weir__heap_block *block = weir__heap_at(&self->heap.view, id);
+    if (weir__pool_is_large(bytes))
+        return weir__pool_put_back_large(cache, block, id, ptr, bytes, WEIR_ALIGNMENT);
     weir__bin *bin = weir__cache_bin(cache, weir__heap_grains(block));
     return put_on_stack(self, seat, cache, bin, block, id, ptr, bytes, WEIR_ALIGNMENT);
 }
