@@ -36,26 +36,28 @@ void weir__pool_learn_dropped(weir__pool *self)
 }
 
 /* The block on top of a bin that is not empty, `offset` bytes from the first, as the
- * caller's. False: what is there is somebody else's. */
+ * caller's. False: what is there is somebody else's, and *out is null. In an order that
+ * needs few registers. */
 static WEIR_INLINE bool take_top(weir__pool *self, weir__seat *seat,
                                  weir__cache *cache, size_t offset, size_t bytes,
                                  size_t alignment, void **out)
 {
     weir__bin *bin = weir__bin_at(cache, offset);
-    weir__heap_block *block = bin->top;
-    const uint64_t base = weir__heap_untagged(block, cache->holder_tag);
-    if (WEIR_UNLIKELY((base & WEIR__TAG_MASK) != 0))
-        return false;
-    const size_t size = weir__grains_size(bin->grains);
-    const uint64_t head = base + weir__heap_out_tag(bytes, alignment);
     void *ptr = bin->ptr;
     *out = ptr;
     weir__recent_set(seat, ptr, bin->top_id, offset);
+    weir__heap_block *block = bin->top;
+    const uint64_t base = weir__heap_untagged(block, cache->holder_tag);
+    if (WEIR_UNLIKELY((base & WEIR__TAG_MASK) != 0)) {
+        *out = NULL;
+        return false;
+    }
+    const uint64_t head = base + weir__heap_out_tag(bytes, alignment);
     const uint32_t below = weir__link_of(block);
     weir__link_set(block, cache->owner);
     weir__heap_set_head(block, head);
     weir__bin_drop(bin, &self->heap.view, below);
-    cache->bytes -= size;
+    cache->bytes -= weir__grains_size(bin->grains);
     weir__tally_out(&seat->tally, &cache->allocations, bytes);
     return true;
 }

@@ -179,10 +179,9 @@ static WEIR_INLINE bool put_on_stack(weir__pool *self, weir__seat *seat,
     return true;
 }
 
-/* What this thread has not handed out lately; inside of the gate, which it leaves. Who
- * hits passes on no more than this. */
-static WEIR_NOINLINE bool deallocate_inside(weir__cache *cache, weir__seat *seat,
-                                            void *ptr, size_t bytes, size_t alignment)
+/* Inside of the gate, which it leaves. */
+static WEIR_INLINE bool look_up_and_put_back(weir__cache *cache, weir__seat *seat,
+                                             void *ptr, size_t bytes, size_t alignment)
 {
     weir__pool *self = seat->pool;
     const weir_stream stream = cache->alias;
@@ -203,6 +202,20 @@ static WEIR_NOINLINE bool deallocate_inside(weir__cache *cache, weir__seat *seat
     return weir__deallocate_rest(self->mr, stream, ptr, bytes, alignment);
 }
 
+/* What this thread has not handed out lately. Who hits passes on no more than this. */
+static WEIR_NOINLINE bool deallocate_inside(weir__cache *cache, weir__seat *seat,
+                                            void *ptr, size_t bytes)
+{
+    return look_up_and_put_back(cache, seat, ptr, bytes, WEIR_ALIGNMENT);
+}
+
+/* The same of another alignment. */
+static WEIR_NOINLINE bool deallocate_aligned(weir__cache *cache, weir__seat *seat,
+                                             void *ptr, size_t bytes, size_t alignment)
+{
+    return look_up_and_put_back(cache, seat, ptr, bytes, alignment);
+}
+
 /* The same where the stream's cache may be anywhere, or nowhere. */
 static WEIR_NOINLINE bool find_and_deallocate(weir_resource *mr, weir_stream stream,
                                               void *ptr, size_t bytes,
@@ -211,7 +224,7 @@ static WEIR_NOINLINE bool find_and_deallocate(weir_resource *mr, weir_stream str
     weir__seat *seat = weir__own_thread.seat;
     weir__cache *cache = weir__cache_fetch(seat, &seat->back_to, stream);
     if (WEIR_LIKELY(cache != NULL))
-        return deallocate_inside(cache, seat, ptr, bytes, alignment);
+        return deallocate_aligned(cache, seat, ptr, bytes, alignment);
     weir__gate_leave(&seat->gate);
     return weir__deallocate_rest(mr, stream, ptr, bytes, alignment);
 }
@@ -236,7 +249,8 @@ static WEIR_INLINE bool is_out_at(const weir__heap_block *block, const void *ptr
 {
     const uint64_t head =
         weir__heap_head(ptr, weir__heap_out_tag(bytes, WEIR_ALIGNMENT));
-    if (!weir__heap_may_begin(ptr) || !weir__heap_is_still(block, head))
+    if (WEIR_UNLIKELY(!weir__heap_may_begin(ptr)) ||
+        WEIR_UNLIKELY(!weir__heap_is_still(block, head)))
         return false;
     *size = weir__heap_bytes(block);
     return weir__heap_fits_asked(*size, bytes);
@@ -251,7 +265,7 @@ static WEIR_INLINE bool put_back_to(const weir__pool *self, weir__cache *cache,
     weir__heap_block *block = weir__heap_at(&self->heap.view, id);
     size_t size;
     if (WEIR_UNLIKELY(!is_out_at(block, ptr, bytes, &size)))
-        return deallocate_inside(cache, seat, ptr, bytes, WEIR_ALIGNMENT);
+        return deallocate_inside(cache, seat, ptr, bytes);
 
     weir__bin *bin = weir__bin_at(cache, recent->bin);
     if (WEIR_UNLIKELY(weir__grains_size(bin->grains) != size ||
@@ -280,7 +294,7 @@ static WEIR_INLINE bool hit_back(weir_resource *mr, weir_stream stream, void *pt
     if (WEIR_UNLIKELY(cache == NULL))
         return find_and_deallocate(mr, stream, ptr, bytes, alignment);
     if (WEIR_UNLIKELY(alignment != WEIR_ALIGNMENT))
-        return deallocate_inside(cache, seat, ptr, bytes, alignment);
+        return deallocate_aligned(cache, seat, ptr, bytes, alignment);
     return put_back_to(self, cache, seat, ptr, bytes);
 }
 
