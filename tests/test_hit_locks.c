@@ -29,6 +29,7 @@
 #define LIVE     64   /* large blocks */
 #define LARGE    ((size_t)1 << 18)
 #define RANDOM_LIVE  256
+#define RANDOM_KEPT ((size_t)64 << 20)
 #define RANDOM_PAIRS ((size_t)1 << 19)
 #define RANDOM_PAIRS_LEAST 90 /* for each lock */
 #define LOCKS_LARGE_MOST 7 /* of a pair: the pool's for each, the order's for what is
@@ -230,7 +231,9 @@ static void large_blocks_of_several_streams_lock_seldom(void **state)
 static void random_sizes_lock_seldom(void **state)
 {
     (void)state;
-    hits_scene it = hits_open();
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.cache_bytes = RANDOM_KEPT;
+    hits_scene it = hits_open_with(&options);
     static struct {
         void *ptr;
         size_t bytes;
