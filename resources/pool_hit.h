@@ -218,6 +218,11 @@ bool weir__pool_put_back_large(weir__cache *cache, weir__heap_block *block, uint
 
 /* ---- pool_hit.c, pool_hit_back.c ---- */
 
+/* The calling thread's, which has several caches: those that have more than they may
+ * give up some of what they have most of, until it is half of that; or all. May call
+ * the device, and takes the pool's lock. */
+void weir__seat_shrink(weir__pool *pool, const weir__seat *seat);
+
 static inline uint32_t weir__grains_of(size_t bytes)
 {
     return (uint32_t)((bytes + (WEIR__HEAP_GRAIN - 1)) >> WEIR__HEAP_GRAIN_BITS);

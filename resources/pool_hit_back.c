@@ -53,6 +53,28 @@ static void relieve(weir__pool *self, weir__cache *cache)
     weir__cache_close_sometimes(self, cache);
 }
 
+/* What was spilt goes anyway. */
+static inline bool has_too_much(const weir__cache *cache)
+{
+    return cache->bytes - cache->spill.bytes > cache->most_bytes;
+}
+
+void weir__seat_shrink(weir__pool *self, const weir__seat *seat)
+{
+    for (uint32_t at = 0; at <= seat->mask; at++) {
+        weir__cache *cache = seat->caches[at];
+        if (cache == NULL || cache->bytes <= cache->most_bytes)
+            continue;
+        cache->most_bytes /= 2; /* with room for what is large, which makes none */
+        for (uint32_t i = 0; i < WEIR__BINS && has_too_much(cache); i++)
+            weir__cache_make_room(cache, &self->heap.view, 1);
+        relieve(self, cache);
+        if (cache->bytes > cache->most_bytes)
+            (void)weir__cache_empty(self, cache);
+        cache->most_bytes = self->cache_bytes;
+    }
+}
+
 /* Whether the thread has only given back on that stream for a while, be it that others
  * allocate, or that it does on another one, or that the cache had nothing for it. */
 static inline bool is_pouring(weir__cache *cache)
@@ -64,10 +86,10 @@ static inline bool is_pouring(weir__cache *cache)
     return cache->pours++ >= WEIR__POUR_AFTER;
 }
 
-/* Whether there is room after that for a block that counts already. What is spilt goes
- * anyway; but as long as it is there, bins that have more than their share make room as
- * well. From where nothing is taken all goes, to coalesce; where the pool is short once
- * the bins are full and that is kept, but large ones drive nothing out there. */
+/* Whether there is room after that for a block that counts already. But as long as what
+ * was spilt is there, bins that have more than their share make room as well. From
+ * where nothing is taken all goes, to coalesce; where the pool is short once the bins
+ * are full and that is kept, but large ones drive nothing out there. */
 static bool make_room(const weir__pool *self, weir__cache *cache, uint32_t grains)
 {
     const bool is_short =
@@ -78,7 +100,7 @@ static bool make_room(const weir__pool *self, weir__cache *cache, uint32_t grain
     }
     if (!is_short)
         weir__cache_make_room(cache, &self->heap.view, grains);
-    const bool is_kept = cache->bytes - cache->spill.bytes <= cache->most_bytes;
+    const bool is_kept = !has_too_much(cache);
     if (is_kept || grains > WEIR__LARGE_GRAINS)
         return is_kept;
     cache->passed = is_short ? WEIR__PASSED_MOST : cache->passed + 1;

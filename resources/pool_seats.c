@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "internal.h"
+#include "pool_hit.h"
 #include "pool_internal.h"
 
 #define SEATS_SWEPT_AT 32u
@@ -268,7 +269,7 @@ static void table_remove(weir__seat *seat, uint32_t at)
     }
 }
 
-void weir__seat_fit(const weir__pool *self, weir__seat *seat)
+void weir__seat_fit(const weir__pool *self, const weir__seat *seat)
 {
     const bool is_lone = seat->cache_count == 1;
     for (uint32_t i = 0; seat->caches != NULL && i <= seat->mask; i++) {
@@ -288,7 +289,8 @@ void weir__seat_forget(weir__pool *self, weir__seat *seat, weir_stream stream,
     if (cache == NULL || (cache->own_of != 0 && cache->clock != clock))
         return;
     table_remove(seat, at);
-    weir__seat_fit(self, seat);
+    if (seat->cache_count == 1)
+        weir__seat_fit(self, seat);
     (void)weir__cache_empty(self, cache);
     cache_end(self, seat, cache);
 }
@@ -386,8 +388,11 @@ static weir__cache *cache_add(weir__pool *self, weir__seat *seat, weir_stream st
         return NULL;
     }
     seat->caches[table_at(seat->caches, seat->mask, stream)] = cache;
-    seat->cache_count++;
-    weir__seat_fit(self, seat);
+    cache->most_bytes = self->cache_bytes;
+    if (++seat->cache_count <= 2)
+        weir__seat_fit(self, seat);
+    if (seat->cache_count == 2)
+        weir__seat_shrink(self, seat);
     return cache;
 }
 

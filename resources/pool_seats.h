@@ -48,7 +48,7 @@ void weir__spare_seat_clear(weir__spare_seat *spare);
 bool weir__cache_empty(weir__pool *pool, weir__cache *cache);
 
 /* Its caches may keep what the pool says now. */
-void weir__seat_fit(const weir__pool *pool, weir__seat *seat);
+void weir__seat_fit(const weir__pool *pool, const weir__seat *seat);
 
 /* Ends the seat's cache for `stream`, if it is of that clock. */
 void weir__seat_forget(weir__pool *pool, weir__seat *seat, weir_stream stream,
@@ -102,7 +102,8 @@ bool weir__pool_watch_own(const weir__pool *pool);
 typedef struct weir__kept {
     size_t blocks, bytes;
     size_t threads;          /* that keep more, of all their streams, than half of what
-                                they may of one where nothing is in the way */
+                                they may of one of several where nothing is in the
+                                way */
 } weir__kept;
 
 /* With both locks held, under closed gates. */

@@ -248,8 +248,8 @@ static const weir__spec_option pool_options[] = {
     { .name = "cache", .type = WEIR__SPEC_SIZE,
       WEIR__SPEC_FIELD(weir_pool_options, cache_bytes), .default_text = "auto",
       WEIR__SPEC_CHOICES("auto, none", 0, WEIR_POOL_NO_CACHE), .least = 1,
-      .doc = "most that a thread keeps of what it freed on one stream; auto: 64MiB, "
-             "in place 32MiB, or a 64th of what it holds" },
+      .doc = "most that a thread keeps of what it freed on one stream; auto: 64MiB, of "
+             "its only one 128MiB, in place 32MiB; or a 64th of what it holds" },
     { .name = "slack", .type = WEIR__SPEC_SIZE,
       WEIR__SPEC_FIELD(weir_pool_options, slack_bytes), .default_text = "auto",
       WEIR__SPEC_CHOICES("auto, none", 0, WEIR_POOL_NO_SLACK), .least = 1,

@@ -272,6 +272,31 @@ static void what_may_be_kept_goes_with_the_pool(void **state)
     close_scene(&it);
 }
 
+/* A thread that kept more of its only stream gives up what is too much when there comes
+ * another: where that is enough, some of what it has most of; else all. */
+static void a_second_stream_takes_what_is_too_much(void **state)
+{
+    (void)state;
+    enum { COUNT = 6, MOST = 8 * 256 };
+    for (size_t sizes = 2; sizes <= COUNT; sizes += COUNT - 2) {
+        pool_scene it = open_cached(0, MOST);
+        weir__pool *pool = it.pool->self;
+        void *ptrs[COUNT];
+        for (size_t n = 0; n < COUNT; n++)
+            ptrs[n] = take(it.pool, it.streams[0], (1 + n % sizes) * 256);
+        pool->lone_bytes = MIB; /* as where a pool was told nothing */
+        weir__seat_fit(pool, weir__seat_here(pool));
+        for (size_t n = 0; n < COUNT; n++)
+            give(it.pool, it.streams[0], ptrs[n], (1 + n % sizes) * 256);
+        must(cached_in(it.pool).most_bytes > MOST);
+        (void)weir__pool_take_seat(pool, it.streams[1]);
+        const size_t kept = cached_in(it.pool).bytes;
+        must(sizes == 2 ? kept > 0 && kept <= MOST / 2 : kept == 0);
+        must_equal(may_keep(it.pool, it.streams[0]), MOST);
+        close_scene(&it);
+    }
+}
+
 /* What grows in place begins with half of that, be it one stream or several. */
 static void threads_keep_less_where_a_pool_grows_in_place(void **state)
 {
@@ -301,6 +326,7 @@ int main(void)
         cmocka_unit_test(threads_keep_more_of_a_large_pool),
         cmocka_unit_test(a_thread_keeps_more_of_its_only_stream),
         cmocka_unit_test(what_may_be_kept_goes_with_the_pool),
+        cmocka_unit_test(a_second_stream_takes_what_is_too_much),
         cmocka_unit_test(threads_keep_less_where_a_pool_grows_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
