@@ -37,11 +37,12 @@ void checklist_let_go(weir_device *device, uint64_t gate);
 /* Whether a wait of the host for what is held ends, with DEVICE_ERROR. */
 bool checklist_is_stepped(void);
 /* Claims that what is on `stream` waits behind a gate; that it ends, though others may
- * be held. And the first where the gate is another process's: it is looked at for as
- * long as what is not held would take to end. */
+ * be held. */
 void must_be_held(weir_device *device, weir_stream stream);
-void must_stay_undone(weir_device *device, weir_stream stream);
 void must_not_be_held(weir_device *device, weir_stream stream);
+/* The first, where the gate may be another process's: the stream is asked as often as
+ * it takes for a wait that is missing to show. */
+void must_stay_undone(weir_device *device, weir_stream stream);
 
 /* How many copies Weir has asked the device for; a copy that a test itself makes by
  * weir_copy counts too. */

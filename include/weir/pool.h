@@ -63,8 +63,9 @@
  * come to hold 16 times what a thread keeps of one. With a smaller `cache_bytes` and a
  * larger `slack_bytes` it holds less, and a pair takes two to three times as long:
  * bench/README.md has figures. And a program with one stream and little live holds much
- * of that: recorded ones of 100 and 500 MiB 2.2 and 1.5 times what is live at most, and
- * 1.7 and 1.3 times with `cache_bytes` of 64 MiB.
+ * of that: recorded ones of 116 and 506 MiB 2.2 and 1.5 times what is live at most, and
+ * 1.7 and 1.3 times with `cache_bytes` of 64 MiB. A thread that comes to keep memory of
+ * a second stream gives up at once what is then too much of the first.
  *
  * A thread that only frees gets what it needs for that from one that allocates. Of a
  * stream on which it has only freed for long a thread gives up what it keeps once that
