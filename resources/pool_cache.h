@@ -151,11 +151,9 @@ typedef struct weir__cache {
 /* A request is none of its hits. */
 static inline void weir__cache_missed(weir__cache *cache)
 {
-    if (cache->dry_from != cache->deallocations) {
-        cache->dry_from = cache->deallocations;
-        cache->dry = 0;
-    }
-    cache->dry++;
+    const bool is_dry = cache->dry_from == cache->deallocations;
+    cache->dry_from = cache->deallocations;
+    cache->dry = cache->dry * is_dry + 1; /* one is as likely: this branches nowhere */
 }
 
 /* No stream's, and empty. */

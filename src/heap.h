@@ -11,7 +11,7 @@
  *   - Two free neighbours never have the same clock: they are merged at once, under the
  *     later mark. Neighbours of different clocks stay apart until a request takes both.
  *   - Every clock that free memory waits for has an owner, with counts and with bins of
- *     its own. Up to 1 MiB each size has a bin, above that sizes that are near each
+ *     its own. Up to 512 KiB each size has a bin, above that sizes that are near each
  *     other share one. So the best fit of a clock is in the request's own bin, or in
  *     the next that has any (but see weir__heap_best).
  *   - What was handed out is in the map by address, but for what found no room there;
@@ -45,10 +45,11 @@
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define WEIR__EXACT_BITS 7u
 #else
-#define WEIR__EXACT_BITS 12u
+#define WEIR__EXACT_BITS 11u
 #endif
 #define WEIR__EXACT_ROWS (1u << (WEIR__EXACT_BITS - 6))
 #define WEIR__BIN_ROWS   (WEIR__EXACT_ROWS + 32u - WEIR__EXACT_BITS)
+_Static_assert(WEIR__BIN_ROWS <= 64, "a word has a bit for each");
 
 /* Lines of its own: the next row may be of another thread's stream. */
 typedef struct weir__heap_row {
@@ -74,8 +75,8 @@ typedef struct weir__heap_owner {
     bool is_reserved;     /* the caller's; false when it is made */
     bool is_spare;
     bool is_named;        /* for a sweep */
-    uint64_t summary[2];  /* a bit for each row that there is */
-    weir__heap_row *rows[WEIR__BIN_ROWS]; /* those that have something */
+    uint64_t summary;     /* which of the rows have something */
+    weir__heap_row *rows[WEIR__BIN_ROWS]; /* those that once had; they stay */
 } weir__heap_owner;
 
 #define WEIR__OWNER_DONE  0u
@@ -126,9 +127,8 @@ typedef struct weir__heap_rows weir__heap_rows;
  * at another home is another thread. */
 typedef struct weir__heap_spares {
     uint32_t blocks, frees;          /* the first of each kind */
-    weir__heap_row *rows;
     bool is_used;                    /* some block records are at home there */
-    char apart[47];
+    char apart[55];
 } weir__heap_spares;
 
 /* What is written with every request stands together, at the end: where threads take
@@ -150,7 +150,7 @@ typedef struct weir__heap {
 
     weir__heap_rows *rows;           /* all that were made */
     uint32_t row_count;
-    weir__heap_row *rows_fresh;      /* spare, and not at home anywhere yet */
+    weir__heap_row *row_spares;      /* the first of a list */
 
     weir__heap_owner **owners;       /* by slot */
     uint32_t owner_count, owner_room;

@@ -1,13 +1,13 @@
 /* heap_bins.c - free blocks by owner and size: a bin for each size, or for sizes that
  * are near each other, and bitmaps of which bins have something.
  *
- * An owner has rows of bins for the sizes of which it has anything; the others are
- * spare. A bin is a list. Of its first few, that became free last, the best fit is
- * taken: that is nearly as good as the best of all, and found at once. Where none of
- * these has room, since they are smaller or lie badly, the next bin that has anything
- * is looked at; and only where that leads to nothing, all of each. So a request is
- * refused for no less, and a long list is gone through only where the alternative is to
- * look beyond the owner. */
+ * An owner has rows of bins for the sizes of which it ever had anything, until it ends:
+ * what leaves its last bin and comes back has its row there. A bin is a list. Of its
+ * first few, that became free last, the best fit is taken: that is nearly as good as
+ * the best of all, and found at once. Where none of these has room, since they are
+ * smaller or lie badly, the next bin that has anything is looked at; and only where
+ * that leads to nothing, all of each. So a request is refused for no less, and a long
+ * list is gone through only where the alternative is to look beyond the owner. */
 #include "heap_bins.h"
 
 #include <string.h>
@@ -34,6 +34,14 @@ static weir__heap_row *rows_in(weir__heap_rows *made)
     return (weir__heap_row *)weir__line_from(made + 1);
 }
 
+/* It is all 0. */
+static void row_spare(weir__heap *heap, weir__heap_row *row)
+{
+    row->next_spare = heap->row_spares;
+    heap->row_spares = row;
+    heap->row_spare_count++;
+}
+
 bool weir__heap_rows_stock(weir__heap *heap, size_t wanted)
 {
     while (heap->row_spare_count < wanted) {
@@ -43,28 +51,32 @@ bool weir__heap_rows_stock(weir__heap *heap, size_t wanted)
         memset(made, 0, made_bytes());
         made->next = heap->rows;
         heap->rows = made;
-        for (uint32_t i = WEIR__ROWS_MADE; i-- > 0;) {
-            weir__heap_row *row = &rows_in(made)[i];
-            row->next_spare = heap->rows_fresh;
-            heap->rows_fresh = row;
-        }
+        for (uint32_t i = WEIR__ROWS_MADE; i-- > 0;)
+            row_spare(heap, &rows_in(made)[i]);
         heap->row_count += WEIR__ROWS_MADE;
-        heap->row_spare_count += WEIR__ROWS_MADE;
     }
     return true;
 }
 
-weir__heap_row **weir__heap_rows_near(weir__heap *heap, uint32_t home)
+weir__heap_row *weir__heap_row_take(weir__heap *heap, weir__heap_owner *owner,
+                                    uint32_t number)
 {
-    if (heap->rows_fresh != NULL)
-        return &heap->rows_fresh;
-    for (uint32_t i = 0; i < WEIR__HEAP_HOMES; i++) {
-        weir__heap_row **near = &heap->spares[(home + i) % WEIR__HEAP_HOMES].rows;
-        if (*near != NULL)
-            return near;
+    weir__heap_row *row = heap->row_spares;
+    WEIR_CHECK(row != NULL, "who puts something into a bin has asked for a row");
+    heap->row_spares = row->next_spare;
+    heap->row_spare_count--;
+    owner->rows[number] = row;
+    return row;
+}
+
+void weir__heap_rows_give_back(weir__heap *heap, weir__heap_owner *owner)
+{
+    WEIR_CHECK(owner->summary == 0, "who has anything in bins keeps them");
+    for (uint32_t number = 0; number < WEIR__BIN_ROWS; number++) {
+        if (owner->rows[number] != NULL)
+            row_spare(heap, owner->rows[number]);
+        owner->rows[number] = NULL;
     }
-    WEIR_CHECK(false, "who puts something into a bin has asked for a row");
-    return NULL;
 }
 
 void weir__heap_rows_close(weir__heap *heap)
@@ -138,11 +150,10 @@ static void owner_verify(const weir__heap *heap, const weir__heap_owner *owner,
     size_t blocks = 0, bytes = 0;
     for (uint32_t number = 0; number < WEIR__BIN_ROWS; number++) {
         const weir__heap_row *row = owner->rows[number];
-        WEIR_CHECK((owner->summary[number / 64] >> number % 64 & 1) == (row != NULL),
-                   "an owner knows what rows it has");
+        WEIR_CHECK((owner->summary >> number & 1) == (row != NULL && row->bits != 0),
+                   "an owner knows which of its rows have something");
         if (row == NULL)
             continue;
-        WEIR_CHECK(row->bits != 0, "an owner has no row of nothing");
         ++*rows;
         for (uint32_t bit = 0; bit < 64; bit++) {
             WEIR_CHECK((row->bits >> bit & 1) == (row->firsts[bit] != 0),
@@ -157,14 +168,6 @@ static void owner_verify(const weir__heap *heap, const weir__heap_owner *owner,
                "who has free blocks is marked");
 }
 
-static size_t row_list_count(const weir__heap_row *row)
-{
-    size_t count = 0;
-    for (; row != NULL; row = row->next_spare)
-        count++;
-    return count;
-}
-
 void weir__heap_bins_verify(const weir__heap *heap)
 {
     size_t count = 0, owning = 0, rows = 0, spares = 0;
@@ -176,9 +179,8 @@ void weir__heap_bins_verify(const weir__heap *heap)
         count += owner->free_blocks;
         owning += owner->free_blocks > 0;
     }
-    spares += row_list_count(heap->rows_fresh);
-    for (uint32_t home = 0; home < WEIR__HEAP_HOMES; home++)
-        spares += row_list_count(heap->spares[home].rows);
+    for (const weir__heap_row *row = heap->row_spares; row; row = row->next_spare)
+        spares++;
     WEIR_CHECK(count == heap->free_blocks, "the bins have all that is free, once");
     WEIR_CHECK(owning == heap->owning_count, "owners of something are counted");
     WEIR_CHECK(spares == heap->row_spare_count && rows + spares == heap->row_count,

@@ -13,63 +13,16 @@
 
 /* ---- rows ---- */
 
-/* Rows to spare, where there are none at `home`. One is spare. */
-WEIR_COLD weir__heap_row **weir__heap_rows_near(weir__heap *heap, uint32_t home);
+/* A row for an owner that has not had that one yet. One is spare. */
+WEIR_COLD weir__heap_row *weir__heap_row_take(weir__heap *heap, weir__heap_owner *owner,
+                                              uint32_t number);
 
-static inline void weir__heap_row_give_back(weir__heap *heap,
-                                            const weir__heap_owner *owner,
-                                            weir__heap_row *row)
-{
-    weir__heap_row **spares = &heap->spares[weir__heap_home_for(owner)].rows;
-    row->next_spare = *spares;
-    *spares = row;
-    heap->row_spare_count++;
-}
-
-/* What is spare is all 0. */
 static inline weir__heap_row *weir__heap_row_of(weir__heap *heap,
                                                 weir__heap_owner *owner,
                                                 uint32_t number)
 {
     weir__heap_row *row = owner->rows[number];
-    if (row != NULL)
-        return row;
-    const uint32_t home = weir__heap_home_for(owner);
-    weir__heap_row **spares = &heap->spares[home].rows;
-    if (WEIR_UNLIKELY(*spares == NULL))
-        spares = weir__heap_rows_near(heap, home);
-    row = *spares;
-    *spares = row->next_spare;
-    heap->row_spare_count--;
-    owner->rows[number] = row;
-    owner->summary[number / 64] |= UINT64_C(1) << number % 64;
-    return row;
-}
-
-static inline void weir__heap_bin_is_empty(weir__heap *heap, weir__heap_owner *owner,
-                                           weir__heap_row *row, weir__heap_bin bin)
-{
-    row->bits &= ~(UINT64_C(1) << bin.bit);
-    if (row->bits == 0) {
-        owner->rows[bin.row] = NULL;
-        owner->summary[bin.row / 64] &= ~(UINT64_C(1) << bin.row % 64);
-        weir__heap_row_give_back(heap, owner, row);
-    }
-}
-
-/* The owner's next row behind a number that has anything, which that becomes; null:
- * there is none. */
-static inline weir__heap_row *weir__heap_next_row(const weir__heap_owner *owner,
-                                                  uint32_t *number)
-{
-    uint32_t word = *number / 64;
-    uint64_t rows = owner->summary[word] & (~UINT64_C(1) << *number % 64);
-    if (rows == 0 && word == 0)
-        rows = owner->summary[word = 1];
-    if (rows == 0)
-        return NULL;
-    *number = word * 64 + (uint32_t)__builtin_ctzll(rows);
-    return owner->rows[*number];
+    return WEIR_LIKELY(row != NULL) ? row : weir__heap_row_take(heap, owner, number);
 }
 
 /* ---- bins ---- */
@@ -97,10 +50,12 @@ static inline void weir__heap_bins_insert(weir__heap *heap, weir__heap_owner *ow
         weir__heap_free_at(heap, first)->beside[0] = id;
     row->firsts[bin.bit] = id;
     row->bits |= UINT64_C(1) << bin.bit;
+    owner->summary |= UINT64_C(1) << bin.row;
 }
 
 /* Takes a record out of its bin. */
-static inline void weir__heap_list_remove(weir__heap *heap, weir__heap_owner *owner,
+static inline void weir__heap_list_remove(const weir__heap *heap,
+                                          weir__heap_owner *owner,
                                           weir__heap_row *row, weir__heap_bin bin,
                                           const weir__heap_free *record)
 {
@@ -112,13 +67,16 @@ static inline void weir__heap_list_remove(weir__heap *heap, weir__heap_owner *ow
         return;
     }
     row->firsts[bin.bit] = after;
-    if (after == 0)
-        weir__heap_bin_is_empty(heap, owner, row, bin);
+    if (after != 0)
+        return;
+    row->bits &= ~(UINT64_C(1) << bin.bit);
+    owner->summary &= ~((uint64_t)(row->bits == 0) << bin.row);
 }
 
 /* A FREE block's record. It stays as it is. */
-static inline void weir__heap_bins_remove(weir__heap *heap, weir__heap_owner *owner,
-                                          uint32_t id, const weir__heap_free *record)
+static inline void weir__heap_bins_remove(const weir__heap *heap,
+                                          weir__heap_owner *owner, uint32_t id,
+                                          const weir__heap_free *record)
 {
     weir__heap_bin bin = weir__heap_bin_of(record->more);
     weir__heap_row *row = owner->rows[bin.row];
@@ -137,9 +95,11 @@ static inline weir__heap_row *weir__heap_bin_from(const weir__heap_owner *owner,
     weir__heap_row *row = owner->rows[bin->row];
     uint64_t bits = row != NULL ? row->bits & mask << bin->bit : 0;
     if (bits == 0) {
-        row = weir__heap_next_row(owner, &bin->row);
-        if (row == NULL)
+        const uint64_t beyond = owner->summary & (~UINT64_C(1) << bin->row);
+        if (beyond == 0)
             return NULL;
+        bin->row = (uint32_t)__builtin_ctzll(beyond);
+        row = owner->rows[bin->row];
         bits = row->bits;
     }
     bin->bit = (uint32_t)__builtin_ctzll(bits);
@@ -220,7 +180,7 @@ static inline weir__heap_fit weir__heap_bins_best(const weir__heap *heap,
 }
 
 /* Takes out the best fit, where alignment does not matter. */
-static inline weir__heap_fit weir__heap_bins_take(weir__heap *heap,
+static inline weir__heap_fit weir__heap_bins_take(const weir__heap *heap,
                                                   weir__heap_owner *owner, size_t bytes)
 {
     weir__heap_fit fit = weir__heap_bins_best(heap, owner, bytes, WEIR__HEAP_GRAIN);

@@ -307,6 +307,8 @@ static inline bool weir__heap_has_row(const weir__heap *heap,
 
 /* Sees to it that so many rows are spare. False: no host memory. */
 bool weir__heap_rows_stock(weir__heap *heap, size_t wanted);
+/* All rows of an owner that has nothing in the bins. */
+void weir__heap_rows_give_back(weir__heap *heap, weir__heap_owner *owner);
 void weir__heap_rows_close(weir__heap *heap);
 size_t weir__heap_rows_bytes(const weir__heap *heap);
 
