@@ -207,17 +207,11 @@ static bool wait_for_open(weir__pool *self, progress *seen)
     return true;
 }
 
-void weir__pool_settle_returned_locked(weir__pool *self)
-{
-    if (self->heap.returned_blocks > 0 && weir__heap_promise(&self->heap))
-        weir__heap_forget_promise(&self->heap);
-}
-
 size_t weir__pool_trim_sync(weir__pool *self, size_t keep_bytes)
 {
     size_t given = 0;
     weir__mutex_lock(&self->lock);
-    weir__pool_settle_returned_locked(self);
+    (void)weir__heap_settle(&self->heap);
     /* As many waits as there are marks by now: others may go on for ever. */
     size_t waits = self->heap.free_made - self->heap.free_spare_count +
                    self->heap.returned_blocks;
@@ -331,7 +325,7 @@ size_t weir__pool_give_idle(weir__pool *self)
 {
     size_t given = 0;
     weir__mutex_lock(&self->lock);
-    weir__pool_settle_returned_locked(self);
+    (void)weir__heap_settle(&self->heap);
     weir__mutex_unlock(&self->lock);
     while (!weir__device_is_lost(self->device)) {
         unfinished rest = { .pool = self };

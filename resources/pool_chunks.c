@@ -5,11 +5,6 @@
 #include "internal.h"
 #include "pool_internal.h"
 
-static bool is_refusal(weir_status status)
-{
-    return status == WEIR_OUT_OF_MEMORY || status == WEIR_LIMIT_REACHED;
-}
-
 static size_t least(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -157,9 +152,9 @@ static weir_status draw_or_less(weir__request *request, size_t bytes,
     weir_status status = WEIR_LIMIT_REACHED;
     if (bytes <= room)
         status = draw(request, bytes, out);
-    if (is_refusal(status) && bytes != needed)
+    if (weir__pool_is_refusal(status) && bytes != needed)
         status = draw(request, needed, out);
-    if (!is_refusal(status))
+    if (!weir__pool_is_refusal(status))
         return status;
     weir__mutex_lock(&self->lock);
     weir__pool_note_room_locked(self, true);
@@ -245,7 +240,7 @@ static weir_status extend(weir__request *request, uint32_t *out)
     size_t got = least(end_bytes, needed - WEIR__HEAP_GRAIN);
     size_t added = round_to_growth(self, needed - got);
     weir_status status = extend_upstream(request, chunk, added);
-    if (is_refusal(status) && added != needed - got) {
+    if (weir__pool_is_refusal(status) && added != needed - got) {
         added = needed - got;
         status = extend_upstream(request, chunk, added);
     }
@@ -256,7 +251,8 @@ static weir_status extend(weir__request *request, uint32_t *out)
         weir__pool_put_back_locked(self, end);
         weir__mutex_unlock(&self->lock);
     }
-    return is_refusal(status) || status == WEIR_NOT_SUPPORTED ? WEIR_OK : status;
+    const bool is_no = weir__pool_is_refusal(status) || status == WEIR_NOT_SUPPORTED;
+    return is_no ? WEIR_OK : status;
 }
 
 weir_status weir__pool_grow(weir__request *request, uint32_t *out)

@@ -209,6 +209,12 @@ void weir__pool_note_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 /* That who: before memory goes out, or upstream. */
 void weir__pool_learn_dropped_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 
+/* Whether upstream has said that it has not so much. */
+static inline bool weir__pool_is_refusal(weir_status status)
+{
+    return status == WEIR_OUT_OF_MEMORY || status == WEIR_LIMIT_REACHED;
+}
+
 /* ---- how large a block is ---- */
 
 static inline size_t weir__pool_whole_grains(size_t bytes)
@@ -551,9 +557,6 @@ size_t weir__pool_needed_bytes(const weir__request *request);
  * little, then others that are free, behind what they were used for last, unless a
  * wait has failed. True if there were any. */
 bool weir__pool_flush(weir__request *request);
-/* What was returned without a record is found from now on, if there is host memory for
- * one. */
-void weir__pool_settle_returned_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 /* Gives free chunks upstream until no more than `keep_bytes` is held, waiting on the
  * host; returns how many bytes went. Lets go of the lock miss while it waits. */
 size_t weir__pool_trim_sync(weir__pool *pool, size_t keep_bytes)

@@ -460,7 +460,7 @@ static uint32_t look_around(weir__request *request)
     weir__pool_note_want_locked(self);
     settle_limbo_locked(self);
     gather_done_locked(self);
-    weir__pool_settle_returned_locked(self);
+    (void)weir__heap_settle(heap_of(request));
     uint32_t block = weir__pool_take_own_locked(request);
     if (block == 0)
         block = weir__pool_place_locked(request);

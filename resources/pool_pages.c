@@ -58,7 +58,7 @@ weir_status weir__pool_pass(weir__pool *self, weir_stream stream, size_t bytes,
 {
     const uint64_t ways = count_ways(self);
     weir_status status = weir_allocate(self->upstream, stream, bytes, alignment, out);
-    if (status == WEIR_OUT_OF_MEMORY) {
+    if (weir__pool_is_refusal(status)) {
         make_way(self);
         if (count_ways(self) != ways) /* another thread's may do, too */
             status = weir_allocate(self->upstream, stream, bytes, alignment, out);

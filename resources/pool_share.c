@@ -169,7 +169,8 @@ static bool take_piece_locked(weir__request *request, uint32_t block, size_t byt
 
 bool weir__pool_take_fresh_locked(weir__request *request, uint32_t block)
 {
-    size_t bytes = most(POOL_PIECE_LEAST, weir__pool_growth_now(request->pool) / 8);
+    const size_t part = weir__pool_growth_now(request->pool) / 8;
+    const size_t bytes = most(POOL_PIECE_LEAST, part & ~(WEIR__HEAP_GRAIN - 1));
     /* Mark 0 of any clock is done: what is never used stays for all to take. */
     return wants_pieces(request) &&
            take_piece_locked(request, block, most(request->bytes, bytes),

@@ -116,8 +116,8 @@ struct weir__order {
     bool legacy_met;
     uint32_t clock_count;
     uint32_t captures;       /* declared, and not ended */
-    uint32_t recording_all;  /* threads that record behind all of the device: no capture
-                                begins meanwhile */
+    uint32_t recording_all;  /* threads that record behind all of the device, or wait
+                                for it: no capture begins meanwhile */
     weir__clock *by_id[CLOCK_BUCKETS];
     weir__clock *by_key[CLOCK_BUCKETS];
     weir__clock *legacy;

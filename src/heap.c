@@ -200,9 +200,10 @@ static void release_promised(weir__heap *heap, uint32_t id, weir__mark mark)
     heap->promised = promised;
 }
 
-void weir__heap_settle(weir__heap *heap)
+void weir__heap_settle_some(weir__heap *heap)
 {
-    while (heap->returned != 0) {
+    while (heap->returned != 0 && weir__heap_free_unpromised(heap) > 0 &&
+           heap->row_spare_count > heap->promised * WEIR__HEAP_PROMISE_FREE) {
         uint32_t id = heap->returned;
         weir__heap_block *block = block_at(heap, id);
         weir__mark mark = weir__heap_mark(heap, id);
@@ -322,7 +323,9 @@ uint32_t weir__heap_hand_out(weir__heap *heap, weir__heap_run run, size_t bytes,
     const uint32_t grains = (uint32_t)grains_of(bytes);
     const uint32_t home = weir__heap_home_of(heap, id);
     weir__heap_block *block = block_at(heap, id);
-    WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_HELD, "who hands out holds");
+    WEIR_CHECK(weir__heap_state_of(block) == WEIR__HEAP_HELD &&
+                   bytes % WEIR__HEAP_GRAIN == 0,
+               "who hands out holds, and whole grains");
     gather(heap, run);
     uintptr_t begin = weir__heap_base(block), end = weir__heap_end_of(block);
     uintptr_t base = align_up(begin, alignment);

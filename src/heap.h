@@ -194,8 +194,11 @@ void weir__heap_close(weir__heap *heap);
 
 /* Makes sure that one request will find its records, until weir__heap_forget_promise,
  * and that there are some for what is released; what is RETURNED becomes FREE. False:
- * no host memory, and nothing that was free has changed. */
+ * no host memory, or there are as many blocks as there can be; and nothing has changed
+ * but for what is RETURNED. */
 bool weir__heap_promise(weir__heap *heap);
+/* What is RETURNED becomes FREE. False: no host memory for some of it. */
+bool weir__heap_settle(weir__heap *heap);
 static inline void weir__heap_forget_promise(weir__heap *heap)
 {
     WEIR_CHECK(heap->promised > 0, "what was promised is forgotten");

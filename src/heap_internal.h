@@ -23,8 +23,9 @@
 
 /* ---- heap.c ---- */
 
-/* What is RETURNED becomes FREE: there are records for all of it. */
-void weir__heap_settle(weir__heap *heap);
+/* What is RETURNED becomes FREE, as long as there are records and rows that nobody is
+ * promised. */
+void weir__heap_settle_some(weir__heap *heap);
 
 /* ---- heap_records.c ---- */
 

@@ -194,24 +194,25 @@ uint32_t weir__heap_free_near(weir__heap *heap, uint32_t home)
 
 /* ---- the promise ---- */
 
-/* How many free records there should be once one more request is promised its own, of
- * which so many are for what is RETURNED. */
-static inline size_t free_records_wanted(const weir__heap *heap, size_t returned)
+/* What one more request is promised, besides what others are. */
+static inline size_t promised_frees(const weir__heap *heap)
 {
-    size_t reserve =
-        larger(heap->taken_blocks / WEIR__RESERVE_SHARE, WEIR__RESERVE_LEAST);
-    return ((size_t)heap->promised + 1) * WEIR__HEAP_PROMISE_FREE + reserve + returned;
+    return ((size_t)heap->promised + 1) * WEIR__HEAP_PROMISE_FREE;
+}
+
+/* How many free records there should be then, with those for what is released. */
+static inline size_t frees_wanted(const weir__heap *heap)
+{
+    return promised_frees(heap) +
+           larger(heap->taken_blocks / WEIR__RESERVE_SHARE, WEIR__RESERVE_LEAST);
 }
 
 /* The same of rows. An owner has each no more than once: the reserve is enough for all
  * that goes to one. */
-static inline size_t rows_wanted(const weir__heap *heap, size_t returned)
+static inline size_t rows_wanted(const weir__heap *heap)
 {
-    size_t reserve =
-        larger(smaller(heap->taken_blocks, WEIR__BIN_ROWS), WEIR__RESERVE_LEAST);
-    if (returned != 0)
-        returned = smaller(returned, (size_t)WEIR__BIN_ROWS * heap->owner_count);
-    return ((size_t)heap->promised + 1) * WEIR__HEAP_PROMISE_FREE + reserve + returned;
+    return promised_frees(heap) +
+           larger(smaller(heap->taken_blocks, WEIR__BIN_ROWS), WEIR__RESERVE_LEAST);
 }
 
 /* Whether there is nothing to do for one more request. */
@@ -220,32 +221,54 @@ static inline bool is_stocked(const weir__heap *heap)
     return heap->returned == 0 && heap->segments_full == NULL &&
            heap->owner_spare_count >= WEIR__OWNERS_SPARE &&
            heap->spare_count >= (heap->promised + 1) * WEIR__HEAP_PROMISE &&
-           !wants_fresh(heap) &&
-           heap->free_spare_count >= free_records_wanted(heap, 0) &&
-           heap->row_spare_count >= rows_wanted(heap, 0);
+           !wants_fresh(heap) && heap->free_spare_count >= frees_wanted(heap) &&
+           heap->row_spare_count >= rows_wanted(heap);
+}
+
+/* Before all else: it needs no block records, of which there may be no more, and
+ * merging gives some back. */
+bool weir__heap_settle(weir__heap *heap)
+{
+    weir__heap_settle_some(heap);
+    while (heap->returned != 0) {
+        if (weir__heap_free_unpromised(heap) == 0 && !frees_make(heap))
+            return false;
+        if (!weir__heap_rows_stock(heap, rows_wanted(heap)))
+            return false;
+        weir__heap_settle_some(heap);
+    }
+    return true;
+}
+
+/* Where there can be no more of them, what is promised has to be enough. */
+static bool frees_stock(weir__heap *heap)
+{
+    while (heap->free_spare_count < frees_wanted(heap)) {
+        if (heap->free_made == heap->room)
+            return heap->free_spare_count >= promised_frees(heap);
+        if (!frees_make(heap))
+            return false;
+    }
+    return true;
 }
 
 /* Promises after it has seen to all of that. */
 static WEIR_COLD bool stock_and_promise(weir__heap *heap)
 {
+    if (!weir__heap_settle(heap))
+        return false;
     while (heap->spare_count < (heap->promised + 1) * WEIR__HEAP_PROMISE) {
         if (!records_make(heap))
             return false;
     }
     if (wants_fresh(heap))
         (void)records_make(heap);
-    const size_t returned = heap->returned_blocks;
-    while (heap->free_spare_count < free_records_wanted(heap, returned)) {
-        if (!frees_make(heap))
-            return false;
-    }
-    if (!weir__heap_rows_stock(heap, rows_wanted(heap, returned)))
+    if (!frees_stock(heap) || !weir__heap_rows_stock(heap, rows_wanted(heap)))
         return false;
     if (heap->owner_spare_count < WEIR__OWNERS_SPARE && !weir__heap_owners_stock(heap))
         return false;
     weir__heap_map_stock(heap);
     heap->promised++;
-    weir__heap_settle(heap);
     return true;
 }
 

@@ -46,21 +46,28 @@ bool weir__peer_has_ended(const weir__peer_process *peer)
 
 /* ---- forks ---- */
 
+static bool is_child; /* of one that used this: here it is never used again */
+
 static void before_fork(void)
 {
-    weir__mutex_lock(&weir__ipc_all.lock);
+    if (!is_child)
+        weir__mutex_lock(&weir__ipc_all.lock);
 }
 
 static void after_fork(void)
 {
-    weir__mutex_unlock(&weir__ipc_all.lock);
+    if (!is_child)
+        weir__mutex_unlock(&weir__ipc_all.lock);
 }
 
 /* Who talks to the parent must not find its child at the other end. The lock stays
- * taken: nothing here is ever used again. */
+ * taken; and a child that forks in turn has closed it all before. */
 static void child_after_fork(void)
 {
     weir__ipc *it = &weir__ipc_all;
+    if (is_child)
+        return;
+    is_child = true;
     if (it->listener >= 0)
         (void)close(it->listener);
     for (weir__connection *c = it->connections; c != NULL; c = c->next) {

@@ -102,6 +102,32 @@ static weir_status refuse_captures(weir__order *order)
     return status == WEIR_CAPTURING ? status : WEIR_OK;
 }
 
+static void all_end(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    order->recording_all--;
+    weir__cond_broadcast(&order->changed);
+    weir__mutex_unlock(&order->lock);
+}
+
+/* What concerns all of the device would spoil every capture: while one is declared
+ * there is none, and none that is declared begins until all_end. CAPTURING: it may not
+ * be, and nothing is to be ended. */
+static weir_status all_begin(weir__order *order)
+{
+    weir__mutex_lock(&order->lock);
+    const bool any = order->captures > 0;
+    order->recording_all += !any;
+    weir__mutex_unlock(&order->lock);
+    if (any)
+        return weir__fail(WEIR_CAPTURING, "a stream is being captured, which a wait or "
+                                          "an event behind all would spoil");
+    weir_status status = refuse_captures(order);
+    if (status != WEIR_OK)
+        all_end(order);
+    return status;
+}
+
 weir_status weir__order_device_sync(weir__order *order)
 {
     weir__mutex_lock(&order->lock);
@@ -119,9 +145,11 @@ weir_status weir__order_device_sync(weir__order *order)
     size_t count = sample_all(order, marks != NULL ? marks : few, capacity);
     weir__mutex_unlock(&order->lock);
 
-    weir_status status = refuse_captures(order);
-    if (status == WEIR_OK)
+    weir_status status = all_begin(order);
+    if (status == WEIR_OK) {
         status = weir__device_sync(order->device);
+        all_end(order);
+    }
 
     weir__mutex_lock(&order->lock);
     if (status == WEIR_OK) {
@@ -152,38 +180,16 @@ static weir__cover *point_cover(weir__order *order, uint64_t *number)
     return cover;
 }
 
-/* One that is declared may begin at any time. */
-static weir_status refuse_declared(weir__order *order)
-{
-    weir__mutex_lock(&order->lock);
-    bool any = order->captures > 0;
-    weir__mutex_unlock(&order->lock);
-    return any ? weir__fail(WEIR_CAPTURING, "a stream is being captured, which an "
-                                            "event behind all would spoil")
-               : WEIR_OK;
-}
-
-static void count_recording(weir__order *order, int change)
-{
-    weir__mutex_lock(&order->lock);
-    order->recording_all += (uint32_t)change;
-    weir__cond_broadcast(&order->changed);
-    weir__mutex_unlock(&order->lock);
-}
-
-/* It would spoil every capture: none that is declared begins until the event is
- * recorded. */
 weir_status weir__record_all(weir__order *order, weir__cover *cover)
 {
-    count_recording(order, 1);
-    weir_status status = refuse_declared(order);
-    if (status == WEIR_OK)
-        status = refuse_captures(order);
-    if (status == WEIR_OK && cover->event == NULL)
+    weir_status status = all_begin(order);
+    if (status != WEIR_OK)
+        return status;
+    if (cover->event == NULL)
         status = weir__event_create(order->device, &cover->event);
     if (status == WEIR_OK)
         status = weir__event_record_all(order->device, cover->event);
-    count_recording(order, -1);
+    all_end(order);
     return status;
 }
 

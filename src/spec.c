@@ -430,10 +430,10 @@ weir_status weir__spec_open(const weir__spec_table *table, weir_device *device,
 weir_status weir_resource_open(weir_device *device, const char *spec,
                                weir_resource **out)
 {
-    if (spec == NULL)
-        spec = secure_getenv("WEIR_RESOURCE");
-    return weir__spec_open(&weir__spec_table_own, device,
-                           spec != NULL ? spec : "pool/device", out);
+    const char *chosen = spec != NULL ? spec : secure_getenv("WEIR_RESOURCE");
+    if (chosen == NULL || (spec == NULL && chosen[0] == '\0'))
+        chosen = "pool/device";
+    return weir__spec_open(&weir__spec_table_own, device, chosen, out);
 }
 
 /* ---- what there is ---- */

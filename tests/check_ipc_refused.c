@@ -481,6 +481,10 @@ static void in_a_forks_child_all_is_refused(void **state)
                        weir_ipc_check(&import) == WEIR_FORKED &&
                        weir_ipc_get_statistics(&statistics) == WEIR_FORKED;
         weir_buffer_reset(&import);
+        pid_t grandchild = fork(); /* and a child may have children */
+        if (grandchild == 0)
+            _exit(0);
+        refused = refused && waitpid(grandchild, NULL, 0) == grandchild;
         _exit(refused ? 0 : 1);
     }
     int status;

@@ -221,10 +221,10 @@ static void misuse_of_either_is_told(void **state)
 /* ---- both ---- */
 
 /* Free memory of the pool makes way for pages, also behind work that is not done. */
-static void pages_are_made_of_what_lies_free(void **state)
+static void make_pages_of_what_lies_free(const char *spec, size_t memory_bytes,
+                                         weir_status refusal)
 {
-    (void)state;
-    scene it = begin("growable(chunk=2MiB)", 16 * MIB);
+    scene it = begin(spec, memory_bytes);
     void *small = take(it.mr, it.a, 1000), *more = take(it.mr, it.a, 5 * PAGE);
     stamp(it.device, it.a, more, 5 * PAGE, 1);
     give(it.mr, it.a, more, 5 * PAGE);
@@ -232,16 +232,24 @@ static void pages_are_made_of_what_lies_free(void **state)
     stamp(it.device, it.b, large, 7 * PAGE, 2);
     check_stamp(it.device, it.b, large, 7 * PAGE, 2);
     void *none = it.device;
-    must_answer(WEIR_OUT_OF_MEMORY, weir_allocate(it.mr, it.a, PAGE, PAGE, &none));
+    must_answer(refusal, weir_allocate(it.mr, it.a, PAGE, PAGE, &none));
     must(none == NULL);
     must_equal(statistics_of(it.mr).failures, 1);
-    must_answer(WEIR_OUT_OF_MEMORY, weir_allocate(it.mr, it.a, 2 * PAGE, 256, &none));
+    must_answer(refusal, weir_allocate(it.mr, it.a, 2 * PAGE, 256, &none));
     weir_out_of_memory report = { .struct_size = sizeof report };
     must_ok(weir_last_out_of_memory(&report));
     must_equal(report.held_bytes, 8 * PAGE);
     give_pages(it.mr, it.b, large, 7 * PAGE);
     give(it.mr, it.a, small, 1000);
     end(&it);
+}
+
+static void pages_are_made_of_what_lies_free(void **state)
+{
+    (void)state;
+    make_pages_of_what_lies_free("growable(chunk=2MiB)", 16 * MIB, WEIR_OUT_OF_MEMORY);
+    make_pages_of_what_lies_free("pool/limiting(16MiB)/growable(chunk=2MiB)", 256 * MIB,
+                                 WEIR_LIMIT_REACHED);
 }
 
 static void pages_are_made_of_what_threads_keep(void **state)

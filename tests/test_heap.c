@@ -1,8 +1,5 @@
 /* test_heap.c - the heap's promises: records, owners, and what all of it costs on the
  * host. Addresses are made up; nobody touches them. The map: test_heap_map.c. */
-#include <stdio.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "internal.h"
 #include "support_heap.h"
@@ -348,79 +345,6 @@ static void addresses_are_had_for_fewer(void **state)
     must(!weir__host_commit(array + count * bytes - page, 0, page));
 }
 
-/* The calling process may have so many more addresses than it has. Returns how many
- * that is. */
-static size_t limit_addresses(size_t more, struct rlimit *before)
-{
-    size_t pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    must(file != NULL && fscanf(file, "%zu", &pages) == 1);
-    fclose(file);
-    must(getrlimit(RLIMIT_AS, before) == 0);
-    struct rlimit now = *before;
-    now.rlim_cur = pages * (size_t)sysconf(_SC_PAGESIZE) + more;
-    must(setrlimit(RLIMIT_AS, &now) == 0);
-    return now.rlim_cur;
-}
-
-/* Who has few shall have some left for all else. */
-static void addresses_are_not_all_taken(void **state)
-{
-    (void)state;
-    const size_t bytes = (size_t)1 << 20, most = (size_t)1 << 12;
-    struct rlimit before;
-    const size_t limit = limit_addresses(most * bytes, &before);
-    size_t count = most;
-    void *few = weir__host_reserve(bytes, &count, 1, false);
-    must(setrlimit(RLIMIT_AS, &before) == 0);
-    must(few != NULL && count <= limit / bytes / 64);
-    weir__host_release(few, count * bytes);
-}
-
-/* Opens a heap, fills it, and closes it; returns how many blocks it had room for. */
-static size_t fill_heap_within(size_t addresses)
-{
-    weir__heap heap;
-    struct rlimit before;
-    size_t taken = 0, live = weir__host_live();
-    (void)limit_addresses(addresses, &before);
-    bool is_open = weir__heap_init(&heap);
-    must(setrlimit(RLIMIT_AS, &before) == 0);
-    if (is_open) {
-        const size_t bytes = ((size_t)1 << WEIR__ID_BITS) * GRAIN;
-        weir__chunk chunk = { 0 };
-        must(weir__heap_promise(&heap));
-        must_ok(weir__heap_reserve(&heap, BASE, bytes));
-        weir__heap_release(&heap, weir__heap_add_chunk(&heap, &chunk, BASE, bytes),
-                           WEIR__MARK_DONE);
-        weir__heap_forget_promise(&heap);
-        for (; weir__heap_promise(&heap); taken++) {
-            (void)take_best(&heap, heap.owners[WEIR__OWNER_DONE], GRAIN, GRAIN);
-            weir__heap_forget_promise(&heap);
-        }
-        must_equal(heap.taken_blocks, taken);
-        must(taken < heap.room && taken + 2 * WEIR__HEAP_PROMISE >= heap.room);
-        weir__heap_verify(&heap);
-        weir__heap_close(&heap);
-    }
-    must_equal(weir__host_live(), live);
-    return taken;
-}
-
-/* Where there are few addresses there is room for fewer blocks, or no heap. */
-static void heap_makes_do_with_few_addresses(void **state)
-{
-    (void)state;
-    const size_t all = (size_t)1 << WEIR__ID_BITS;
-    const size_t map = 8 * ((size_t)1 << (WEIR__HEAP_ADDRESS_BITS -
-                                           WEIR__SEGMENT_BITS));
-    must_equal(fill_heap_within(map / 2), 0);
-    must_equal(fill_heap_within(map), 0); /* and nothing else */
-    const size_t few = fill_heap_within(map + ((size_t)2 << 20));
-    const size_t some = fill_heap_within(map + ((size_t)1 << 30));
-    must(few > 0 && few < some && some < all);
-}
-
 /* A live block costs about what its record does. */
 static void heap_is_small(void **state)
 {
@@ -570,8 +494,6 @@ int main(void)
         cmocka_unit_test(heap_says_when_it_knows_no_more_clocks),
         cmocka_unit_test(heap_takes_back_without_records),
         cmocka_unit_test(addresses_are_had_for_fewer),
-        cmocka_unit_test(addresses_are_not_all_taken),
-        cmocka_unit_test(heap_makes_do_with_few_addresses),
         cmocka_unit_test(heap_is_small),
         cmocka_unit_test(heap_forgets_clocks),
         cmocka_unit_test(heap_forgets_clocks_while_links_change),

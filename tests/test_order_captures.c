@@ -83,9 +83,9 @@ static void capture_takes_only_what_is_done(void **state)
     scene it = scene_open(false);
     scene_make_streams(&it);
     weir_capture *capture;
-    void *y, *x = take(it.pool, it.a, SIZE);
-    stamp(it.device, it.a, x, SIZE, 1);
-    give(it.pool, it.a, x, SIZE);
+    void *y, *x = take(it.pool, it.b, SIZE);
+    stamp(it.device, it.b, x, SIZE, 1);
+    give(it.pool, it.b, x, SIZE);
     must_ok(weir_capture_begin(it.pool, it.a, &capture));
     weir_device_calls before = calls_of(it.device);
     must_answer(WEIR_LIMIT_REACHED,
@@ -95,7 +95,9 @@ static void capture_takes_only_what_is_done(void **state)
     must_answer(WEIR_CAPTURING, weir_stream_destroy(it.device, it.a));
     must_equal(calls_of(it.device).event_query, before.event_query);
     must_equal(calls_of(it.device).stream_wait_event, before.stream_wait_event);
-    must_ok(weir_device_sync(it.device));
+    must_answer(WEIR_CAPTURING, weir_device_sync(it.device)); /* it may begin now */
+    must_equal(calls_of(it.device).device_sync, before.device_sync);
+    must_ok(weir_stream_sync(it.device, it.b));
     must(take(it.pool, it.a, SIZE) == x);
     give(it.pool, it.a, x, SIZE);
     must_ok(weir_capture_release(capture, it.b)); /* ends it as well */

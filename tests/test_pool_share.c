@@ -124,6 +124,23 @@ static void an_idle_stream_strands_no_more_than_the_slack(void **state)
     must_strand_no_more(2 * MIB, 100, 64 * MIB, 8 * MIB);
 }
 
+/* Whatever growth is asked for: what is fresh is cut in whole grains. */
+static void odd_growth_is_counted_right(void **state)
+{
+    (void)state;
+    pool_scene it = open_with_slack(WEIR_EMULATED_NO_WORK, 8 * MIB + 1000, MIB, 0);
+    void *blocks[STREAMS];
+    for (int stream = 0; stream < STREAMS; stream++)
+        blocks[stream] = take(it.pool, it.streams[stream], 1000);
+    weir_resource_statistics now = statistics_of(it.pool);
+    must_equal(now.free_bytes, now.held_bytes - STREAMS * (size_t)1024);
+    for (int stream = 0; stream < STREAMS; stream++)
+        give(it.pool, it.streams[stream], blocks[stream], 1000);
+    now = statistics_of(it.pool);
+    must_equal(now.free_bytes, now.held_bytes);
+    close_scene(&it);
+}
+
 /* Without an option a test build has no slack. */
 static void without_slack_what_others_left_is_taken_first(void **state)
 {
@@ -480,6 +497,7 @@ int main(void)
         cmocka_unit_test(the_pool_grows_while_little_lies_idle),
         cmocka_unit_test(what_is_done_is_taken_before_the_pool_grows),
         cmocka_unit_test(an_idle_stream_strands_no_more_than_the_slack),
+        cmocka_unit_test(odd_growth_is_counted_right),
         cmocka_unit_test(without_slack_what_others_left_is_taken_first),
         cmocka_unit_test(a_refusal_ends_growth_before_waiting),
         cmocka_unit_test(nobody_is_refused_for_an_old_search),

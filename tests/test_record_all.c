@@ -442,11 +442,14 @@ static void point_is_refused_while_a_stream_is_captured(void **state)
     scene_close(&it);
 }
 
-/* One thread asks for points while another captures, as it has declared. */
-typedef struct beside {
+/* One thread asks for points, or waits for the device, while another captures, as it
+ * has declared. */
+typedef struct beside beside;
+struct beside {
     scene it;
     bool captures;
-} beside;
+    void (*turn)(beside *self); /* else */
+};
 
 static void ask_for_points(beside *self)
 {
@@ -459,12 +462,20 @@ static void ask_for_points(beside *self)
     }
 }
 
+static void wait_for_all(beside *self)
+{
+    for (int i = 0; i < 24; i++) {
+        weir_status status = weir_device_sync(self->it.device);
+        must(status == WEIR_OK || status == WEIR_CAPTURING);
+    }
+}
+
 static void capture_beside(void *argument)
 {
     beside *self = argument;
     weir_capture *capture;
     if (!self->captures) {
-        ask_for_points(self);
+        self->turn(self);
         return;
     }
     for (int i = 0; i < 8; i++) {
@@ -478,19 +489,30 @@ static void capture_beside(void *argument)
     }
 }
 
-static void no_capture_begins_while_a_point_is_recorded(void **state)
+static void capture_beside_who(void (*turn)(beside *self))
 {
-    (void)state;
     uint64_t seeds = support_bound("test_record_all.captures", 60, 600);
     for (uint64_t i = 0; i < seeds; i++) {
         support_use_seed(i);
         scene it = scene_open(false);
         scene_make_streams(&it);
-        beside both[2] = { { it, true }, { it, false } };
+        beside both[2] = { { .it = it, .captures = true }, { .it = it, .turn = turn } };
         void *arguments[2] = { &both[0], &both[1] };
         must_ok(weir_emulated_run_threads(it.device, 2, capture_beside, arguments));
         scene_close(&it);
     }
+}
+
+static void no_capture_begins_while_a_point_is_recorded(void **state)
+{
+    (void)state;
+    capture_beside_who(ask_for_points);
+}
+
+static void no_capture_begins_while_the_device_is_waited_for(void **state)
+{
+    (void)state;
+    capture_beside_who(wait_for_all);
 }
 
 static void point_that_cannot_be_had_leaves_nothing(void **state)
@@ -553,6 +575,7 @@ int main(void)
         cmocka_unit_test(what_one_thread_learns_another_may_use),
         cmocka_unit_test(point_is_refused_while_a_stream_is_captured),
         cmocka_unit_test(no_capture_begins_while_a_point_is_recorded),
+        cmocka_unit_test(no_capture_begins_while_the_device_is_waited_for),
         cmocka_unit_test(point_that_cannot_be_had_leaves_nothing),
         cmocka_unit_test(points_leave_frees_their_records),
     };

@@ -53,6 +53,8 @@ static void whoever_runs_it_may_choose(void **state)
     assert_string_equal(name_of_chosen(device), "pool");
     must(setenv("WEIR_RESOURCE", "statistics/pool/device", 1) == 0);
     assert_string_equal(name_of_chosen(device), "statistics");
+    must(setenv("WEIR_RESOURCE", "", 1) == 0);
+    assert_string_equal(name_of_chosen(device), "pool");
     must(setenv("WEIR_RESOURCE", "pool/nothing", 1) == 0);
     must_answer(WEIR_INVALID_ARGUMENT, weir_resource_open(device, NULL, &mr));
     must(mr == NULL && strstr(weir_last_error().message, "pool/nothing") != NULL);

@@ -100,6 +100,13 @@ class Case(unittest.TestCase):
 
 
 class Usage(Case):
+    @unittest.skipUnless(os.path.exists("/dev/full"), "a file that is full")
+    def test_what_cannot_be_written_is_no_success(self):
+        for words in (["help"], ["--version"], ["replay", "--help"]):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                run = subprocess.run([TOOL, *words], stdout=full, check=False)
+            self.assertEqual(run.returncode, 1, words)
+
     def test_help_tells_about_each_command(self):
         self.assertIn("weir replay TRACE", weir("help").stdout)
         for words in (("help", "replay"), ("replay", "--help"), ("replay", "-h")):
@@ -537,6 +544,9 @@ class Wrong(Case):
                 self.assertEqual(result["peak_live_bytes"], 16 << 20)
             self.assertGreater(result["out_of_memory"], 0)
             self.assertEqual(result["ledger_findings"] + result["data_errors"], 0)
+        found = self.results(trace, "--resource", "fixed_size(256)/device", status=1)
+        self.assertEqual(found["results"][0]["out_of_memory"], 40)
+        self.assertEqual(found["results"][0]["peak_live_bytes"], 0)
 
 
 class Fit(Case):

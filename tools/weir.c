@@ -47,7 +47,7 @@ static bool is_one_of(const char *word, const char *one, const char *other)
     return strcmp(word, one) == 0 || strcmp(word, other) == 0;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     static char name[] = "weir"; /* what getopt begins its sentences with */
 
@@ -73,4 +73,12 @@ int main(int argc, char **argv)
     }
     say("there is no command `%s`; try `weir help`", command);
     return SAY_REFUSED;
+}
+
+int main(int argc, char **argv)
+{
+    int code = run(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return code != SAY_GOOD ? code : SAY_WRONG;
+    return code;
 }

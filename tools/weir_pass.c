@@ -304,8 +304,7 @@ static void peaks_read(pass *self, pass_timing *out)
     if (!out->held_is_known)
         out->peak_held_bytes = 0;
     out->peak_live_bytes = self->work->peak_live_bytes;
-    if (known && statistics.peak_out_bytes != 0
-        && (self->work->lane_count > 1 || out->out_of_memory != 0))
+    if (known && (self->work->lane_count > 1 || out->out_of_memory != 0))
         out->peak_live_bytes = statistics.peak_out_bytes;
 }
 

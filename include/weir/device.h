@@ -79,7 +79,8 @@ WEIR_API WEIR_NODISCARD weir_status
 weir_device_enable_peer(weir_device *device, weir_device *peer);
 
 /* Waits on the host until all work put on any stream of `device` is done. CAPTURING: a
- * stream is being captured (see weir/capture.h), which that would spoil. */
+ * stream is being captured, or declared so (see weir/capture.h), which that would
+ * spoil; who declares one meanwhile goes on when this has ended. */
 WEIR_API WEIR_NODISCARD weir_status weir_device_sync(weir_device *device);
 
 /* How often Weir has called into the device, by kind of call, since it was opened. */
@@ -101,9 +102,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_device_sync(weir_device *device);
 
 typedef struct weir_device_calls {
     size_t struct_size;
-#define X(name) uint64_t name;
-    WEIR_DEVICE_CALL_MAP(X)
-#undef X
+#define WEIR_DEVICE_CALL_COUNT(name) uint64_t name;
+    WEIR_DEVICE_CALL_MAP(WEIR_DEVICE_CALL_COUNT)
+#undef WEIR_DEVICE_CALL_COUNT
 } weir_device_calls;
 
 /* Fills *out, whose struct_size the caller has set. */

@@ -68,9 +68,9 @@ typedef struct weir_emulated_cost {
  * call. */
 typedef struct weir_emulated_costs {
     size_t struct_size;
-#define X(name) weir_emulated_cost name;
-    WEIR_DEVICE_CALL_MAP(X)
-#undef X
+#define WEIR_DEVICE_CALL_COST(name) weir_emulated_cost name;
+    WEIR_DEVICE_CALL_MAP(WEIR_DEVICE_CALL_COST)
+#undef WEIR_DEVICE_CALL_COST
 } weir_emulated_costs;
 
 /* Zero asks for the default; start from WEIR_EMULATED_OPTIONS_INIT. */

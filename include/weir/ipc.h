@@ -112,7 +112,8 @@ typedef struct weir_open_options {
 /* Opens a ticket: a buffer that shows exactly its bytes, whose own stream is `stream`,
  * which waits for the exporter's event. It cannot grow, nor be exported, and is for
  * reading only unless WEIR_WRITE was asked for and granted; of kind DEVICE. A ticket of
- * this process's own is opened as a share of its buffer. Opened again while it is open,
+ * this process's own is opened as a share of its buffer, of which none of that holds:
+ * it may be used as that may. Opened again while it is open,
  * or was until lately, it is not mapped again; but the exporter is always asked.
  *
  *   NOT_FOUND          the exporter knows of no such ticket: forged, revoked, used up,

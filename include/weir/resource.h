@@ -59,7 +59,9 @@ weir_deallocate(weir_resource *mr, weir_stream stream,
 
 /* The same for memory used on several streams: it is reused only by work behind all of
  * the `count` points. What the calling thread knows to be done needs no point; with
- * none, nothing that was put on a stream uses the memory any more.
+ * none, nothing that was put on a stream uses the memory any more. The allocation
+ * counts as put on its stream, which a resource may have made wait for who had the
+ * memory before: who gives a block back unused names a point there, or has waited.
  * Where a resource has no better way, the legacy stream is made to wait for points
  * that are still open. */
 WEIR_API bool
@@ -130,8 +132,10 @@ typedef struct weir_resource_properties {
     bool can_extend;           /* a block can grow in place (resource_ops.h); where that
                                   depends, one that is aligned to max_alignment */
     bool can_find;             /* weir_resource_find and weir_free work */
-    /* Memory it hands out may be touched by any stream at once, not only by the one
-     * that it was allocated on. */
+    /* Nothing that was put on any stream uses memory that it hands out: who draws from
+     * it needs no wait to pass it on to another stream than it was allocated on. (Users
+     * order their own work behind the allocation all the same, as with any resource: an
+     * emulated device's ledger tells of work that is not.) */
     bool usable_at_once;
     /* Each block is an object of its own, which weir_ipc_export shares in that way; but
      * of kind POOL only if share_whole_base is set. */
@@ -189,9 +193,10 @@ weir_resource_get_statistics(weir_resource *mr, weir_resource_statistics *out);
  * grammar, the resources and their options; `weir info --resources` prints them.
  *
  * Null leaves the choice to whoever runs the program: what the environment variable
- * WEIR_RESOURCE says, which a program with raised privileges does not look at, or else
- * "pool/device". So a program that opens its resource, or its device's current one,
- * like this can be run with WEIR_RESOURCE=checking/pool/device in front.
+ * WEIR_RESOURCE says, which a program with raised privileges does not look at, or else,
+ * as where that is empty, "pool/device". So a program that opens its resource, or its
+ * device's current one, like this can be run with WEIR_RESOURCE=checking/pool/device in
+ * front.
  *
  *   INVALID_ARGUMENT   the text has no meaning, or a resource refuses its options: the
  *                      sentence shows the place and says which character it is, from 1,

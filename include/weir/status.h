@@ -45,9 +45,9 @@ extern "C" {
     X(PAUSED, 14, "the memory is paused; nothing can be allocated of it")
 
 typedef enum weir_status {
-#define X(name, number, words) WEIR_##name = number,
-    WEIR_STATUS_MAP(X)
-#undef X
+#define WEIR_STATUS_CODE(name, number, words) WEIR_##name = number,
+    WEIR_STATUS_MAP(WEIR_STATUS_CODE)
+#undef WEIR_STATUS_CODE
 } weir_status;
 
 /* The words for `status`; a string that lives as long as the library. */
@@ -84,7 +84,7 @@ typedef enum weir_misuse_kind {
     WEIR_MISUSE_DOUBLE_FREE = 1,     /* given back already */
     WEIR_MISUSE_FOREIGN_POINTER = 2, /* this resource never gave it */
     WEIR_MISUSE_WRONG_SIZE = 3,      /* not the bytes or alignment asked for */
-    WEIR_MISUSE_WRONG_STREAM = 4,    /* a stream of no use here, or dead */
+    WEIR_MISUSE_WRONG_STREAM = 4,    /* points that are none; checking.h: not ordered */
     WEIR_MISUSE_STILL_IN_USE = 5,    /* destroyed while others still need it */
     /* Found by weir/checking.h, afterwards: */
     WEIR_MISUSE_OVERRUN = 6,         /* bytes beside a block were written */
