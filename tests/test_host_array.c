@@ -2,6 +2,7 @@
  * deleters come, and whose pages are registered how long. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "device/device.h"
 #include "internal.h"
@@ -274,6 +275,20 @@ static void an_array_inside_of_a_page_is_not_pinned(void **state)
     free(pages);
 }
 
+static void what_is_no_memory_is_not_registered(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(0);
+    unsigned char *pages = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    must(pages != MAP_FAILED && munmap(pages + 2 * PAGE, PAGE) == 0);
+    must_answer(WEIR_INVALID_ARGUMENT,
+                weir__host_register(device, pages, 4 * PAGE, 0));
+    must(!is_registered(device, pages));
+    must(munmap(pages, 2 * PAGE) == 0 && munmap(pages + 3 * PAGE, PAGE) == 0);
+    close_emulated(device);
+}
+
 static void pages_of_others_are_used_as_they_are(void **state)
 {
     (void)state;
@@ -500,6 +515,7 @@ int main(void)
         cmocka_unit_test(what_has_no_meaning_is_refused),
         cmocka_unit_test(pages_are_registered_and_given_up),
         cmocka_unit_test(an_array_inside_of_a_page_is_not_pinned),
+        cmocka_unit_test(what_is_no_memory_is_not_registered),
         cmocka_unit_test(pages_of_others_are_used_as_they_are),
         cmocka_unit_test(pages_stay_for_the_last_buffer),
         cmocka_unit_test(pages_of_several_stay_for_the_last_buffer),

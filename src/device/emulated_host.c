@@ -5,6 +5,7 @@
  * back, and that no byte is known twice: not by one device, and not by two. So there is
  * one tree for the process, under a lock of its own, which is a leaf. */
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "device/emulated_places.h"
 
@@ -246,6 +247,9 @@ static weir_status register_locked(weir__emulated *self, void *ptr, size_t bytes
         bytes > UINTPTR_MAX - (uintptr_t)ptr)
         return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
                                  "%zu bytes at %p are no whole pages", bytes, ptr);
+    if (msync(ptr, bytes, MS_ASYNC) != 0) /* that it has to write is not asked for */
+        return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
+                                 "not all of %zu bytes at %p is memory", bytes, ptr);
     weir_status status = block_add(self, WEIR__HOST_REGISTERED, ptr, bytes);
     if (status == WEIR_OK)
         weir__cost_bytes(self, WEIR__CALL_host_register, bytes);

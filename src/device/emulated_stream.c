@@ -7,11 +7,12 @@
  *
  * The per-thread stream of a host thread is made when the thread first names it, and
  * ends with the thread. */
+#include <stdatomic.h>
+
 #include "device/emulated.h"
 
 #define HANDLE_MAGIC      UINT64_C(0x5745495253545245)
 #define HANDLES_PER_SLAB  64
-#define FIRST_PAGE        ((uintptr_t)4096) /* no handle is a number as small as that */
 
 typedef struct handle_slab {
     weir__slab slab;
@@ -50,10 +51,27 @@ static weir_status own_stream_find(weir__emulated *device, weir__queue **out)
     return WEIR_OK;
 }
 
+/* Where all handles of the process lie, so that what is far from any is not read. */
+static _Atomic uintptr_t handles_begin = UINTPTR_MAX, handles_end;
+
+static void handles_note(const handle_slab *slab)
+{
+    const uintptr_t begin = (uintptr_t)slab->handles;
+    const uintptr_t end = begin + sizeof slab->handles;
+    uintptr_t seen = atomic_load(&handles_begin);
+    while (begin < seen && !atomic_compare_exchange_weak(&handles_begin, &seen, begin))
+        continue;
+    seen = atomic_load(&handles_end);
+    while (end > seen && !atomic_compare_exchange_weak(&handles_end, &seen, end))
+        continue;
+}
+
 static weir_status handle_find(weir__emulated *device, weir_stream stream,
                                weir__handle **out)
 {
-    if ((uintptr_t)stream < FIRST_PAGE || (uintptr_t)stream % sizeof(void *) != 0)
+    if ((uintptr_t)stream < atomic_load(&handles_begin) ||
+        (uintptr_t)stream >= atomic_load(&handles_end) ||
+        (uintptr_t)stream % sizeof(void *) != 0)
         return fail_handle(stream, "it never was a handle");
     weir__handle *handle = (weir__handle *)(void *)stream;
     if (handle->magic != HANDLE_MAGIC)
@@ -94,6 +112,7 @@ static weir_status handles_grow(weir__emulated *device)
                                            .next_free = device->free_handles };
         device->free_handles = &slab->handles[i];
     }
+    handles_note(slab);
     return WEIR_OK;
 }
 
