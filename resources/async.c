@@ -453,7 +453,7 @@ static void async_destroy(void *context)
     WEIR_CHECK(self->counts.out_blocks == 0, "a leaf ends while blocks are out");
     weir__async_free_kept(self, SIZE_MAX);
     for (int round = 0; round < 2 && weir__async_count_kept(self) != 0; round++) {
-        (void)wait_for_all(self);
+        (void)weir__order_last_sync(order_of(self));
         weir__async_free_kept(self, SIZE_MAX);
     }
     leak_rest(self);

@@ -75,8 +75,10 @@ typedef struct weir__heap_owner {
     bool is_reserved;     /* the caller's; false when it is made */
     bool is_spare;
     bool is_named;        /* for a sweep */
-    uint64_t summary;     /* which of the rows have something */
-    weir__heap_row *rows[WEIR__BIN_ROWS]; /* those that once had; they stay */
+    uint64_t summary;     /* which of its rows have something */
+    uint64_t has_rows;    /* which there are: those that had, too, until others may need
+                             them, or it has nothing in any */
+    weir__heap_row *rows[WEIR__BIN_ROWS];
 } weir__heap_owner;
 
 #define WEIR__OWNER_DONE  0u
@@ -151,6 +153,7 @@ typedef struct weir__heap {
     weir__heap_rows *rows;           /* all that were made */
     uint32_t row_count;
     weir__heap_row *row_spares;      /* the first of a list */
+    uint32_t rows_look_at;           /* so many rows are worth a look for empty ones */
 
     weir__heap_owner **owners;       /* by slot */
     uint32_t owner_count, owner_room;

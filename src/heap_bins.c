@@ -1,8 +1,10 @@
 /* heap_bins.c - free blocks by owner and size: a bin for each size, or for sizes that
  * are near each other, and bitmaps of which bins have something.
  *
- * An owner has rows of bins for the sizes of which it ever had anything, until it ends:
- * what leaves its last bin and comes back has its row there. A bin is a list. Of its
+ * An owner has rows of bins for the sizes of which it has had anything: what leaves its
+ * last bin and comes back has its row there. But with nothing in any it has none; and
+ * before more are made than twice those that have anything, the others are taken back,
+ * so that many streams that have little left do not keep many. A bin is a list. Of its
  * first few, that became free last, the best fit is taken: that is nearly as good as
  * the best of all, and found at once. Where none of these has room, since they are
  * smaller or lie badly, the next bin that has anything is looked at; and only where
@@ -13,6 +15,12 @@
 #include <string.h>
 
 #include "internal.h"
+
+#ifdef WEIR_TESTING /* small, so that what is rare happens */
+#define ROWS_LOOK_LEAST 8u
+#else
+#define ROWS_LOOK_LEAST 256u
+#endif
 
 /* ---- rows ---- */
 
@@ -42,8 +50,32 @@ static void row_spare(weir__heap *heap, weir__heap_row *row)
     heap->row_spare_count++;
 }
 
+void weir__heap_rows_give_back(weir__heap *heap, weir__heap_owner *owner)
+{
+    for (uint64_t empty = owner->has_rows & ~owner->summary; empty != 0;
+         empty &= empty - 1) {
+        const uint32_t number = (uint32_t)__builtin_ctzll(empty);
+        row_spare(heap, owner->rows[number]);
+        owner->rows[number] = NULL;
+    }
+    owner->has_rows = owner->summary;
+}
+
+/* Of all that have something; who has nothing has no rows. */
+static void take_back_empty(weir__heap *heap)
+{
+    weir__heap_owner *owner;
+    for (uint32_t slot = 0; (owner = weir__heap_next_owner(heap, &slot)) != NULL;
+         slot++)
+        weir__heap_rows_give_back(heap, owner);
+    const uint32_t used = heap->row_count - heap->row_spare_count;
+    heap->rows_look_at = used > ROWS_LOOK_LEAST / 2 ? used * 2 : ROWS_LOOK_LEAST;
+}
+
 bool weir__heap_rows_stock(weir__heap *heap, size_t wanted)
 {
+    if (heap->row_spare_count < wanted && heap->row_count >= heap->rows_look_at)
+        take_back_empty(heap);
     while (heap->row_spare_count < wanted) {
         weir__heap_rows *made = weir__host_alloc(made_bytes());
         if (made == NULL)
@@ -66,17 +98,8 @@ weir__heap_row *weir__heap_row_take(weir__heap *heap, weir__heap_owner *owner,
     heap->row_spares = row->next_spare;
     heap->row_spare_count--;
     owner->rows[number] = row;
+    owner->has_rows |= UINT64_C(1) << number;
     return row;
-}
-
-void weir__heap_rows_give_back(weir__heap *heap, weir__heap_owner *owner)
-{
-    WEIR_CHECK(owner->summary == 0, "who has anything in bins keeps them");
-    for (uint32_t number = 0; number < WEIR__BIN_ROWS; number++) {
-        if (owner->rows[number] != NULL)
-            row_spare(heap, owner->rows[number]);
-        owner->rows[number] = NULL;
-    }
 }
 
 void weir__heap_rows_close(weir__heap *heap)
@@ -152,6 +175,8 @@ static void owner_verify(const weir__heap *heap, const weir__heap_owner *owner,
         const weir__heap_row *row = owner->rows[number];
         WEIR_CHECK((owner->summary >> number & 1) == (row != NULL && row->bits != 0),
                    "an owner knows which of its rows have something");
+        WEIR_CHECK((owner->has_rows >> number & 1) == (row != NULL),
+                   "an owner knows which rows it has");
         if (row == NULL)
             continue;
         ++*rows;
@@ -164,6 +189,7 @@ static void owner_verify(const weir__heap *heap, const weir__heap_owner *owner,
     }
     WEIR_CHECK(blocks == owner->free_blocks && bytes == owner->free_bytes,
                "an owner counts what it has");
+    WEIR_CHECK(blocks > 0 || owner->has_rows == 0, "an owner of nothing has no rows");
     WEIR_CHECK((heap->owning[owner->slot / 64] >> owner->slot % 64 & 1) == (blocks > 0),
                "who has free blocks is marked");
 }

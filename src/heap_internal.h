@@ -220,6 +220,8 @@ static inline weir__heap_owner *weir__heap_owner_take(weir__heap *heap, uint64_t
                                         : weir__heap_owner_meet(heap, clock);
 }
 size_t weir__heap_owner_bytes(const weir__heap *heap);
+/* The rows of bins (heap_bins.c) of an owner that have nothing become spare. */
+WEIR_COLD void weir__heap_rows_give_back(weir__heap *heap, weir__heap_owner *owner);
 /* Keeps count of what an owner has in the bins: `more` blocks, 1 or -1. */
 static inline void weir__heap_owner_counts(weir__heap *heap, weir__heap_owner *owner,
                                            int more)
@@ -231,6 +233,8 @@ static inline void weir__heap_owner_counts(weir__heap *heap, weir__heap_owner *o
     if (WEIR_UNLIKELY(had != has)) {
         heap->owning[owner->slot / 64] ^= UINT64_C(1) << owner->slot % 64;
         heap->owning_count += has ? 1 : SIZE_MAX;
+        if (!has)
+            weir__heap_rows_give_back(heap, owner);
     }
 }
 
@@ -308,8 +312,6 @@ static inline bool weir__heap_has_row(const weir__heap *heap,
 
 /* Sees to it that so many rows are spare. False: no host memory. */
 bool weir__heap_rows_stock(weir__heap *heap, size_t wanted);
-/* All rows of an owner that has nothing in the bins. */
-void weir__heap_rows_give_back(weir__heap *heap, weir__heap_owner *owner);
 void weir__heap_rows_close(weir__heap *heap);
 size_t weir__heap_rows_bytes(const weir__heap *heap);
 

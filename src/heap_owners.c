@@ -165,7 +165,6 @@ static void sweep(weir__heap *heap)
             continue;
         WEIR_CHECK(owner->free_blocks == 0, "an owner of nothing has nothing");
         by_clock_remove(heap, owner->clock);
-        weir__heap_rows_give_back(heap, owner);
         make_spare(heap, owner);
     }
     heap->recent = heap->owners[WEIR__OWNER_DONE];
@@ -249,7 +248,6 @@ void weir__heap_owner_move_all(weir__heap *heap, weir__heap_owner *from,
         weir__heap_hold(heap, block);
         weir__heap_release(heap, block, mark);
     }
-    weir__heap_rows_give_back(heap, from);
 }
 
 /* ---- beginning and end ---- */

@@ -510,7 +510,7 @@ static void leaf_destroy(void *context)
         (void)weir__leaf_settle(self); /* for trim may find nothing held */
     for (int round = 0; round < DESTROY_ROUNDS && self->kept.blocks != 0; round++) {
         if (leaf_trim_sync(self, 0) == 0 && self->kept.blocks != 0 &&
-            weir__order_device_sync(order_of(self)) == WEIR_OK)
+            weir__order_last_sync(order_of(self)) == WEIR_OK)
             weir__leaf_free_done(self);
     }
     leak_rest(self);

@@ -111,12 +111,13 @@ static void all_end(weir__order *order)
 }
 
 /* What concerns all of the device would spoil every capture: while one is declared
- * there is none, and none that is declared begins until all_end. CAPTURING: it may not
- * be, and nothing is to be ended. */
-static weir_status all_begin(weir__order *order)
+ * there is none, unless it cannot be put off, and then one must not have begun; and
+ * none is declared until all_end. CAPTURING: it may not be, and nothing is to be
+ * ended. */
+static weir_status all_begin(weir__order *order, bool can_be_put_off)
 {
     weir__mutex_lock(&order->lock);
-    const bool any = order->captures > 0;
+    const bool any = can_be_put_off && order->captures > 0;
     order->recording_all += !any;
     weir__mutex_unlock(&order->lock);
     if (any)
@@ -128,7 +129,7 @@ static weir_status all_begin(weir__order *order)
     return status;
 }
 
-weir_status weir__order_device_sync(weir__order *order)
+static weir_status sync_all(weir__order *order, bool can_be_put_off)
 {
     weir__mutex_lock(&order->lock);
     size_t capacity = order->clock_count;
@@ -145,7 +146,7 @@ weir_status weir__order_device_sync(weir__order *order)
     size_t count = sample_all(order, marks != NULL ? marks : few, capacity);
     weir__mutex_unlock(&order->lock);
 
-    weir_status status = all_begin(order);
+    weir_status status = all_begin(order, can_be_put_off);
     if (status == WEIR_OK) {
         status = weir__device_sync(order->device);
         all_end(order);
@@ -165,6 +166,16 @@ weir_status weir__order_device_sync(weir__order *order)
     return status;
 }
 
+weir_status weir__order_device_sync(weir__order *order)
+{
+    return sync_all(order, true);
+}
+
+weir_status weir__order_last_sync(weir__order *order)
+{
+    return sync_all(order, false);
+}
+
 /* ---- the point behind all of it ---- */
 
 /* What frees may need is left to them: a point can be had later. */
@@ -182,7 +193,7 @@ static weir__cover *point_cover(weir__order *order, uint64_t *number)
 
 weir_status weir__record_all(weir__order *order, weir__cover *cover)
 {
-    weir_status status = all_begin(order);
+    weir_status status = all_begin(order, true);
     if (status != WEIR_OK)
         return status;
     if (cover->event == NULL)

@@ -40,6 +40,8 @@ static void destroy(weir_resource *mr)
 
 weir_resource *weir_resource_ref(weir_resource *mr)
 {
+    if (mr == NULL)
+        return NULL;
     uint64_t before = atomic_fetch_add(&mr->counts, 1);
     WEIR_CHECK((before & REFERENCES_MASK) != 0, "referenced after the last unref");
     WEIR_CHECK((before & REFERENCES_MASK) != REFERENCES_MASK, "too many references");

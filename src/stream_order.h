@@ -126,6 +126,9 @@ bool weir__order_is_captured(weir__order *order, weir__mark mark);
 /* Waits on the host until all work of the device is done: then everything marked before
  * is, also what was set aside. */
 weir_status weir__order_device_sync(weir__order *order);
+/* The same for who lets go of memory for good if it cannot wait now: also while a
+ * capture is declared, as long as none has begun. */
+weir_status weir__order_last_sync(weir__order *order);
 weir_status weir__order_stream_sync(weir__order *order, weir_stream stream);
 /* A mark behind all that was put on any stream of the device so far, by whomever, with
  * an event of its own: what was set aside before is done once that is, and can be asked

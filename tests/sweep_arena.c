@@ -254,7 +254,7 @@ static const arena_entry all[] = {
     { &of_any_size, { "allocate on unknown", NULL, allocate_on_unknown, false, NULL },
       31, 11 },
     { &of_any_size, { "hit", prepare_hit, hit, false, NULL }, 1, 0 },
-    { &of_one, { "miss", prepare_miss, miss, false, NULL }, 5, 3 },
+    { &of_one, { "miss", prepare_miss, miss, false, NULL }, 4, 3 },
     { &of_one, { "superblock", prepare_superblock, superblock, false, NULL }, 21, 4 },
     { &of_one, { "large", prepare_superblock, large, false, NULL }, 8, 4 },
     { &of_one, { "any arena", prepare_any, superblock, false, NULL }, 31, 6 },

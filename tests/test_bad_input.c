@@ -150,6 +150,7 @@ static void device_options_are_read_with_care(void **state)
     bad(weir_device_open("emulated:7", &options, &again));
     weir_device_unref(device);
     weir_device_unref(NULL);
+    must(weir_device_ref(NULL) == NULL);
 }
 
 static void device_calls_refuse_nonsense(void **state)
@@ -376,6 +377,7 @@ static void resources_refuse_nonsense(void **state)
     must(weir_resource_upstream(s.mr, 2) == NULL);
     must_equal(weir_resource_trim_sync(NULL, 0), 0);
     weir_resource_unref(NULL);
+    must(weir_resource_ref(NULL) == NULL);
     bad(weir_resource_extend(NULL, s.stream, s.block, 1000, 256, 2000));
     must(weir_resource_extend(s.mr, s.stream, NULL, 1000, 256, 2000) != WEIR_OK);
     must_ok(weir_resource_refuse(WEIR_OK, NULL));

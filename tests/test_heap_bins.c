@@ -170,42 +170,77 @@ static void a_long_bin_is_gone_through_last(void **state)
 
 /* ---- rows ---- */
 
-static void take_row(weir__heap *heap, weir__heap_owner *owner, uint32_t number)
+/* A block of so many grains is free under an owner's clock, with no neighbour of it. */
+static uint32_t leave(sieve *it, weir__heap_owner *owner, size_t grains)
 {
-    weir__heap_row *row = weir__heap_row_of(heap, owner, number);
-    must_equal((uintptr_t)row % 64, 0); /* no other row has a part of its lines */
-    must_equal(row->bits, 0);
-    row->bits = 1;
+    uint32_t id = take_out(it, grains * GRAIN);
+    must(id != 0 && take_out(it, GRAIN) != 0); /* which stays out */
+    must(weir__heap_promise(&it->heap));
+    weir__heap_forget_promise(&it->heap);
+    come_back(&it->heap, id);
+    return weir__heap_release(&it->heap, id, (weir__mark){ owner->clock, 1 });
 }
 
-/* A row that an owner has had is his, whatever comes and goes, until he ends. */
-static void rows_stay_until_their_owner_ends(void **state)
+static uint32_t rows_of(const weir__heap_owner *owner)
+{
+    uint32_t count = 0;
+    for (uint32_t number = 0; number < WEIR__BIN_ROWS; number++)
+        count += owner->rows[number] != NULL;
+    return count;
+}
+
+/* What leaves the last bin of a row and comes back finds it; but an owner of nothing
+ * has none. */
+static void rows_stay_while_their_owner_has_anything(void **state)
 {
     (void)state;
-    weir__heap heap;
     weir__chunk chunk = { 0 };
-    open_heap(&heap, &chunk, 64 * GRAIN);
-    must(weir__heap_promise(&heap));
-    weir__heap_owner *one = weir__heap_owner_get(&heap, 1, NULL);
-    weir__heap_owner *two = weir__heap_owner_get(&heap, 2, NULL);
-
-    take_row(&heap, one, 0);
-    take_row(&heap, one, 1);
-    take_row(&heap, two, 0);
+    sieve it = { 0 };
+    open_heap(&it.heap, &chunk, 1024 * GRAIN);
+    it.owner = weir__heap_owner_at(&it.heap, WEIR__OWNER_DONE);
+    weir__heap_owner *one = weir__heap_owner_get(&it.heap, 1, NULL);
+    uint32_t small = leave(&it, one, 1), large = leave(&it, one, 100);
+    must_equal(rows_of(one), 2);
     const weir__heap_row *its = one->rows[1];
-    const size_t spare = heap.row_spare_count;
-    one->rows[1]->bits = 0;
-    must(weir__heap_row_of(&heap, one, 1) == its);
-    must_equal(heap.row_spare_count, spare);
+    must_equal((uintptr_t)its % 64, 0); /* no other row has a part of its lines */
+    weir__heap_hold(&it.heap, large);
+    must(one->rows[1] == its && its->bits == 0);
+    weir__heap_verify(&it.heap);
+    weir__heap_release(&it.heap, large, (weir__mark){ 1, 1 });
+    must(one->rows[1] == its && its->bits != 0);
+    weir__heap_hold(&it.heap, large);
+    weir__heap_release(&it.heap, large, WEIR__MARK_DONE);
+    const size_t spare = it.heap.row_spare_count;
+    weir__heap_hold(&it.heap, small);
+    must_equal(rows_of(one), 0);
+    must_equal(it.heap.row_spare_count, spare + 2);
+    weir__heap_release(&it.heap, small, WEIR__MARK_DONE);
+    weir__heap_verify(&it.heap);
+    weir__heap_close(&it.heap);
+}
 
-    one->rows[0]->bits = 0;
-    weir__heap_rows_give_back(&heap, one);
-    must(one->rows[0] == NULL && one->rows[1] == NULL);
-    must_equal(heap.row_spare_count, spare + 2);
-    two->rows[0]->bits = 0;
-    weir__heap_forget_promise(&heap);
-    weir__heap_verify(&heap);
-    weir__heap_close(&heap);
+/* Very many owners that have one block left each, and had others of many sizes: no more
+ * rows are made than twice those that have something, and what is always there. */
+static void empty_rows_do_not_pile_up(void **state)
+{
+    (void)state;
+    enum { OWNERS = 200, SIZES = 12 };
+    weir__chunk chunk = { 0 };
+    sieve it = { 0 };
+    open_heap(&it.heap, &chunk, (size_t)1 << 26);
+    it.owner = weir__heap_owner_at(&it.heap, WEIR__OWNER_DONE);
+    for (uint64_t clock = 1; clock <= OWNERS; clock++) {
+        weir__heap_owner *owner = weir__heap_owner_get(&it.heap, clock, NULL);
+        (void)leave(&it, owner, 1);
+        for (uint32_t i = 6; i < SIZES; i++) {
+            uint32_t id = leave(&it, owner, (size_t)1 << i);
+            weir__heap_hold(&it.heap, id);
+            weir__heap_release(&it.heap, id, WEIR__MARK_DONE);
+        }
+    }
+    must(it.heap.row_count < 2 * OWNERS + 4 * WEIR__BIN_ROWS);
+    weir__heap_verify(&it.heap);
+    weir__heap_close(&it.heap);
 }
 
 int main(void)
@@ -214,7 +249,8 @@ int main(void)
         cmocka_unit_test(of_one_size_a_low_one_is_taken),
         cmocka_unit_test(of_near_sizes_the_best_of_a_few_is_taken),
         cmocka_unit_test(a_long_bin_is_gone_through_last),
-        cmocka_unit_test(rows_stay_until_their_owner_ends),
+        cmocka_unit_test(rows_stay_while_their_owner_has_anything),
+        cmocka_unit_test(empty_rows_do_not_pile_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,6 +104,34 @@ static void capture_takes_only_what_is_done(void **state)
     scene_close(&it);
 }
 
+/* What is set aside waits for the device, and who ends has no other occasion: he waits
+ * though a capture is declared, as long as none has begun. */
+static void what_ends_beside_a_declared_capture_leaks_nothing(void **state)
+{
+    (void)state;
+    static const char *const specs[] = { "device", "pool/device", "checking/device",
+                                         "async" };
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        scene it = scene_open(false);
+        scene_make_streams(&it);
+        const size_t before = device_free_bytes(it.device);
+        weir_resource *mr;
+        weir_capture *capture;
+        must_ok(weir_resource_open(it.device, specs[i], &mr));
+        weir_stream gone = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+        void *x = take(mr, gone, SIZE);
+        end_stream(it.device, gone);
+        give(mr, gone, x, SIZE);
+        must_ok(weir_capture_begin(it.pool, it.a, &capture));
+        must_answer(WEIR_CAPTURING, weir_device_sync(it.device));
+        weir_resource_unref(mr);
+        must_ok(weir_capture_release(capture, it.a));
+        must_ok(weir_device_sync(it.device)); /* a driver's pool gives back then */
+        must_equal(device_free_bytes(it.device), before);
+        scene_close(&it);
+    }
+}
+
 static void undeclared_capture_is_left_intact(void **state)
 {
     (void)state;
@@ -264,6 +292,7 @@ int main(void)
         cmocka_unit_test(capture_does_not_reuse_what_it_adopts),
         cmocka_unit_test(memory_born_in_a_capture_returns_to_it),
         cmocka_unit_test(capture_takes_only_what_is_done),
+        cmocka_unit_test(what_ends_beside_a_declared_capture_leaks_nothing),
         cmocka_unit_test(undeclared_capture_is_left_intact),
         cmocka_unit_test(undeclared_capture_of_an_unknown_stream_is_left_intact),
         cmocka_unit_test(declared_capture_of_an_unknown_stream_is_known),

@@ -46,7 +46,9 @@ typedef struct weir_capture weir_capture;
  *
  * Who allocates or gives back on `stream` while another thread calls this, or begins
  * the capture itself, cannot know whose the block is: the capture's, or anybody's as
- * before. The two take turns.
+ * before. The two take turns. While a thread waits for all of the device, as Weir does
+ * too where memory is short or a resource ends, this waits for that: nothing that the
+ * device waits for may depend on the caller.
  *
  *   INVALID_ARGUMENT   `stream` is the legacy stream, which CUDA does not capture
  *   CAPTURING          it is declared as captured already

@@ -102,9 +102,9 @@ WEIR_API size_t weir_resource_trim_sync(weir_resource *mr, size_t keep_bytes);
  * long; the end of a thread does the same. */
 WEIR_API void weir_thread_flush(void);
 
-/* Shares ownership of `mr`, and returns it. After the last unref nothing may
- * be allocated; the resource is destroyed once its last block is back, and then
- * waits on the host for work that still uses what it holds. */
+/* Shares ownership of `mr`, and returns it. After the last unref nothing may be
+ * allocated; the resource is destroyed once its last block is back, and then waits on
+ * the host for work that still uses what it holds. Null is ignored. */
 WEIR_API weir_resource *weir_resource_ref(weir_resource *mr);
 WEIR_API void           weir_resource_unref(weir_resource *mr);
 

@@ -241,6 +241,8 @@ weir_status weir_device_open(const char *name, const weir_device_options *from,
 
 weir_device *weir_device_ref(weir_device *device)
 {
+    if (device == NULL)
+        return NULL;
     size_t before = atomic_fetch_add(&device->references, 1);
     WEIR_CHECK(before != 0, "referenced after the last unref");
     return device;
