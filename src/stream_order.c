@@ -540,9 +540,8 @@ weir_status weir__order_sync(weir__order *order, weir__mark mark)
     if (captured)
         return weir__fail(WEIR_CAPTURING, "memory belongs to a capture that is not "
                                           "released");
-    if ((!done && !coverable) || (status != WEIR_OK && status != WEIR_DEVICE_LOST &&
-                                  status != WEIR_CAPTURING))
-        return weir__order_device_sync(order);
+    if ((!done && !coverable) || (status != WEIR_OK && status != WEIR_DEVICE_LOST))
+        return weir__order_device_sync(order); /* which spoils no capture either */
     if (cover == NULL)
         return status;
 

@@ -448,6 +448,7 @@ typedef struct beside beside;
 struct beside {
     scene it;
     bool captures;
+    uint64_t lead; /* so many other calls come before each capture */
     void (*turn)(beside *self); /* else */
 };
 
@@ -479,7 +480,7 @@ static void capture_beside(void *argument)
         return;
     }
     for (int i = 0; i < 8; i++) {
-        for (int k = 0; k < 4; k++) /* while nothing is declared the other begins one */
+        for (uint64_t k = 0; k < self->lead; k++) /* the other begins one meanwhile */
             must_ok(weir_stream_sync(self->it.device, self->it.b));
         must_ok(weir_capture_begin(self->it.pool, self->it.a, &capture));
         must_ok(weir_emulated_capture_begin(self->it.device, self->it.a));
@@ -496,7 +497,8 @@ static void capture_beside_who(void (*turn)(beside *self))
         support_use_seed(i);
         scene it = scene_open(false);
         scene_make_streams(&it);
-        beside both[2] = { { .it = it, .captures = true }, { .it = it, .turn = turn } };
+        beside both[2] = { { .it = it, .captures = true, .lead = 1 + i % 11 },
+                           { .it = it, .turn = turn } };
         void *arguments[2] = { &both[0], &both[1] };
         must_ok(weir_emulated_run_threads(it.device, 2, capture_beside, arguments));
         scene_close(&it);
