@@ -110,10 +110,9 @@ static void all_end(weir__order *order)
     weir__mutex_unlock(&order->lock);
 }
 
-/* What concerns all of the device would spoil every capture: while one is declared
- * there is none, unless it cannot be put off, and then one must not have begun; and
- * none is declared until all_end. CAPTURING: it may not be, and nothing is to be
- * ended. */
+/* What concerns all of the device would spoil every capture: while one is declared it
+ * is put off, or where that cannot be, while one has begun; and who declares one waits
+ * until all_end. CAPTURING: it may not be, and nothing is to be ended. */
 static weir_status all_begin(weir__order *order, bool can_be_put_off)
 {
     weir__mutex_lock(&order->lock);

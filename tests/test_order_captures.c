@@ -1,5 +1,7 @@
 /* test_order_captures.c - stream order where streams are captured, declared or not,
  * known to Weir or not. */
+#include <string.h>
+
 #include "device/device.h"
 #include "stream_order.h"
 #include "support_scene.h"
@@ -104,8 +106,20 @@ static void capture_takes_only_what_is_done(void **state)
     scene_close(&it);
 }
 
-/* What is set aside waits for the device, and who ends has no other occasion: he waits
- * though a capture is declared, as long as none has begun. */
+/* A resource of its own has a block set aside, which waits for the device. */
+static weir_resource *open_with_set_aside(const scene *it, const char *spec, void **x)
+{
+    weir_resource *mr;
+    must_ok(weir_resource_open(it->device, spec, &mr));
+    weir_stream gone = make_stream(it->device, WEIR_STREAM_NON_BLOCKING);
+    *x = take(mr, gone, SIZE);
+    end_stream(it->device, gone);
+    give(mr, gone, *x, SIZE);
+    return mr;
+}
+
+/* Who ends has no other occasion: he waits though a capture is declared, as long as
+ * none has begun. */
 static void what_ends_beside_a_declared_capture_leaks_nothing(void **state)
 {
     (void)state;
@@ -115,13 +129,9 @@ static void what_ends_beside_a_declared_capture_leaks_nothing(void **state)
         scene it = scene_open(false);
         scene_make_streams(&it);
         const size_t before = device_free_bytes(it.device);
-        weir_resource *mr;
         weir_capture *capture;
-        must_ok(weir_resource_open(it.device, specs[i], &mr));
-        weir_stream gone = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
-        void *x = take(mr, gone, SIZE);
-        end_stream(it.device, gone);
-        give(mr, gone, x, SIZE);
+        void *x;
+        weir_resource *mr = open_with_set_aside(&it, specs[i], &x);
         must_ok(weir_capture_begin(it.pool, it.a, &capture));
         must_answer(WEIR_CAPTURING, weir_device_sync(it.device));
         weir_resource_unref(mr);
@@ -130,6 +140,26 @@ static void what_ends_beside_a_declared_capture_leaks_nothing(void **state)
         must_equal(device_free_bytes(it.device), before);
         scene_close(&it);
     }
+}
+
+/* Once it has begun he leaks rather: the capture is intact. */
+static void what_ends_beside_a_capture_leaves_it_intact(void **state)
+{
+    (void)state;
+    scene it = scene_open(false);
+    scene_make_streams(&it);
+    weir_capture *capture;
+    void *x;
+    weir_resource *mr = open_with_set_aside(&it, "device", &x);
+    must_ok(weir_capture_begin(it.pool, it.a, &capture));
+    must_ok(weir_emulated_capture_begin(it.device, it.a));
+    weir_resource_unref(mr);
+    must(strstr(weir_last_error().message, "ends and leaks") != NULL);
+    must_ok(weir_emulated_capture_end(it.device, it.a, NULL));
+    must_ok(weir_capture_release(capture, it.a));
+    must_ok(weir_device_sync(it.device));
+    must_ok(weir__free(it.device, x)); /* what was leaked */
+    scene_close(&it);
 }
 
 static void undeclared_capture_is_left_intact(void **state)
@@ -293,6 +323,7 @@ int main(void)
         cmocka_unit_test(memory_born_in_a_capture_returns_to_it),
         cmocka_unit_test(capture_takes_only_what_is_done),
         cmocka_unit_test(what_ends_beside_a_declared_capture_leaks_nothing),
+        cmocka_unit_test(what_ends_beside_a_capture_leaves_it_intact),
         cmocka_unit_test(undeclared_capture_is_left_intact),
         cmocka_unit_test(undeclared_capture_of_an_unknown_stream_is_left_intact),
         cmocka_unit_test(declared_capture_of_an_unknown_stream_is_known),

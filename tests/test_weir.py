@@ -102,7 +102,9 @@ class Case(unittest.TestCase):
 class Usage(Case):
     @unittest.skipUnless(os.path.exists("/dev/full"), "a file that is full")
     def test_what_cannot_be_written_is_no_success(self):
-        for words in (["help"], ["--version"], ["replay", "--help"]):
+        trace = self.file("trace.csv", random_trace(1, 20)[0])
+        for words in (["help"], ["--version"], ["replay", "--help"], ["info"],
+                      ["replay", trace, "--json"]):
             with open("/dev/full", "w", encoding="utf-8") as full:
                 run = subprocess.run([TOOL, *words], stdout=full, check=False)
             self.assertEqual(run.returncode, 1, words)

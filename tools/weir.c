@@ -78,7 +78,9 @@ static int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     int code = run(argc, argv);
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return code != SAY_GOOD ? code : SAY_WRONG;
+    if (code == SAY_GOOD && (fflush(stdout) != 0 || ferror(stdout))) {
+        say("stdout cannot be written");
+        return SAY_WRONG;
+    }
     return code;
 }

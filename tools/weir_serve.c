@@ -13,7 +13,7 @@
 
 #include "weir_talk.h"
 
-#define GUESTS_MAX 200
+#define GUESTS_MAX 200 /* as share_help says */
 /* How long nobody new is let in after the process has run out of descriptors. */
 #define PAUSE_MS 100
 

@@ -247,7 +247,7 @@ static weir_status register_locked(weir__emulated *self, void *ptr, size_t bytes
         bytes > UINTPTR_MAX - (uintptr_t)ptr)
         return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
                                  "%zu bytes at %p are no whole pages", bytes, ptr);
-    if (msync(ptr, bytes, MS_ASYNC) != 0) /* that it has to write is not asked for */
+    if (msync(ptr, bytes, MS_ASYNC) != 0) /* which does nothing but tell that */
         return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
                                  "not all of %zu bytes at %p is memory", bytes, ptr);
     weir_status status = block_add(self, WEIR__HOST_REGISTERED, ptr, bytes);
