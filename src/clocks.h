@@ -42,6 +42,7 @@
 #define TRANSIENT_KEEP 64
 #endif
 #define CLOCK_BUCKETS 1024u
+#define CLOCK_ID_BITS 40u /* of an id; what is above them names the order */
 
 /* What a stream is behind: sorted by clock, immutable, counted. Null is "nothing". */
 typedef struct weir__behind {
@@ -109,7 +110,7 @@ struct weir__order {
     weir__order_listener *listeners;
     weir__mutex lock;        /* guards everything below and every clock */
     weir__cond changed;      /* a record has ended, or the change of a clock */
-    uint64_t last_id;
+    uint64_t last_id;        /* of this order, as its upper bits tell */
     uint32_t live;           /* clocks of streams that may still be used; legacy counts
                                 once it was */
     uint32_t blocking;       /* of these, blocking streams */

@@ -3,6 +3,12 @@
 #include "order_internal.h"
 #include "stream_order.h"
 
+bool weir__order_has(const weir__order *order, weir__mark mark)
+{
+    return mark.clock == 0 || mark.clock == WEIR__CLOCK_ASIDE ||
+           mark.clock >> CLOCK_ID_BITS == order->legacy->id >> CLOCK_ID_BITS;
+}
+
 weir__clock *weir__mark_resolve(weir__order *order, weir__mark *mark)
 {
     weir__clock *clock = weir__clock_find(order, mark->clock);

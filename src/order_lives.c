@@ -439,6 +439,14 @@ void weir__order_capture_release(weir__order *order, uint64_t id, weir__mark at)
 
 /* ---- the whole ---- */
 
+/* No point of another device's, or of one that was closed, names a clock of this. */
+static uint64_t first_name(void)
+{
+    static _Atomic uint64_t orders;
+    return (atomic_fetch_add_explicit(&orders, 1, memory_order_relaxed) + 1)
+           << CLOCK_ID_BITS;
+}
+
 weir_status weir__order_create(weir_device *device, bool eager, weir__order **out)
 {
     *out = NULL;
@@ -448,6 +456,7 @@ weir_status weir__order_create(weir_device *device, bool eager, weir__order **ou
     memset(order, 0, sizeof *order);
     order->device = device;
     order->eager = eager;
+    order->last_id = first_name();
     atomic_init(&order->changes, 1);
     order->aside = (weir__clock){ .id = WEIR__CLOCK_ASIDE, .kind = WEIR__CLOCK_ALL };
     weir__mutex_init(&order->listening, WEIR__RANK_LISTENERS);

@@ -425,6 +425,29 @@ static bool legacy_follows(weir_device *device, const weir_point *points, size_t
     return true;
 }
 
+/* Else the misuse is told. */
+static bool are_points(const weir_resource *mr, const void *ptr, size_t bytes,
+                       const weir_point *points, size_t count)
+{
+    if (points == NULL && count != 0) {
+        weir__misuse(WEIR_MISUSE_WRONG_STREAM, ptr, bytes,
+                     "%s: %p comes back behind %zu points, and they are null",
+                     mr->ops.name, ptr, count);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const weir__mark mark = { points[i].clock, points[i].mark };
+        if (!weir__order_has(mr->device->order, mark)) {
+            weir__misuse(WEIR_MISUSE_WRONG_STREAM, ptr, bytes,
+                         "%s: %p comes back behind points, and number %zu is none of "
+                         "%s, as it is open now",
+                         mr->ops.name, ptr, i, mr->device->name);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t alignment,
                            const weir_point *points, size_t count)
 {
@@ -434,12 +457,8 @@ bool weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t al
         tell_cannot_be_out(mr, ptr, bytes, alignment);
         return false;
     }
-    if (points == NULL && count != 0) {
-        weir__misuse(WEIR_MISUSE_WRONG_STREAM, ptr, bytes,
-                     "%s: %p comes back behind %zu points, and they are null",
-                     mr->ops.name, ptr, count);
+    if (!are_points(mr, ptr, bytes, points, count))
         return false;
-    }
 
     weir__thread *thread = weir__thread_self();
     bool counts_itself = mr->counting != NULL; /* afterwards mr may be gone */

@@ -128,6 +128,17 @@ static weir__mark mark_of(weir_point point)
     return (weir__mark){ point.clock, point.mark };
 }
 
+static weir_status check_point(weir_device *device, const void *needed,
+                               const char *what, weir_point point)
+{
+    weir_status status = check(device, needed, what);
+    if (status == WEIR_OK && !weir__order_has(device->order, mark_of(point)))
+        status = weir__fail(WEIR_INVALID_ARGUMENT,
+                            "the point is none of %s, as it is open now",
+                            device->name);
+    return status;
+}
+
 weir_status weir_point_here(weir_device *device, weir_stream stream, weir_point *out)
 {
     if (out != NULL)
@@ -146,7 +157,7 @@ weir_status weir_stream_wait_point(weir_device *device, weir_stream stream,
                                    weir_point point)
 {
     uint64_t clock = 0;
-    weir_status status = check(device, device, "");
+    weir_status status = check_point(device, device, "", point);
     if (status == WEIR_OK)
         status = weir__order_clock(device->order, stream, &clock);
     if (status == WEIR_OK)
@@ -158,7 +169,7 @@ weir_status weir_point_query(weir_device *device, weir_point point, bool *out)
 {
     if (out != NULL)
         *out = false;
-    weir_status status = check(device, out, "out");
+    weir_status status = check_point(device, out, "out", point);
     if (status != WEIR_OK)
         return status;
     if (weir__device_is_lost(device))
@@ -170,7 +181,7 @@ weir_status weir_point_query(weir_device *device, weir_point point, bool *out)
 
 weir_status weir_point_sync(weir_device *device, weir_point point)
 {
-    weir_status status = check(device, device, "");
+    weir_status status = check_point(device, device, "", point);
     if (status != WEIR_OK)
         return status;
     return weir__order_sync(device->order, mark_of(point));

@@ -37,6 +37,10 @@ typedef struct weir__mark {
 weir_status weir__order_create(weir_device *device, bool eager, weir__order **out);
 void weir__order_destroy(weir__order *order);
 
+/* Whether a mark that comes from outside can be of this order: not one of another
+ * device's. */
+bool weir__order_has(const weir__order *order, weir__mark mark);
+
 /* The clock of `stream`, as the calling thread means it; for a stream in a declared
  * capture, the capture's. May ask the device (unknown streams), and may fail for want
  * of host memory. To be called without locks. */

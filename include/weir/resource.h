@@ -63,7 +63,8 @@ weir_deallocate(weir_resource *mr, weir_stream stream,
  * counts as put on its stream, which a resource may have made wait for who had the
  * memory before: who gives a block back unused names a point there, or has waited.
  * Where a resource has no better way, the legacy stream is made to wait for points
- * that are still open. */
+ * that are still open. Points of another device's (see weir/stream.h) go to the misuse
+ * handler. */
 WEIR_API bool
 weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t alignment,
                       const weir_point *points, size_t count);

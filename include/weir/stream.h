@@ -98,7 +98,11 @@ weir_stream_query(weir_device *device, weir_stream stream, bool *out);
 
 /* A point on a stream: behind everything put on it before weir_point_here. A plain
  * value, to be copied and forgotten at will; it needs no destroying, and stays
- * good when its stream ends. The fields are Weir's own. */
+ * good when its stream ends, but not when its device is closed. One of zeros is done.
+ * The fields are Weir's own.
+ *
+ * A point is its own device's, as long as that is open: calls with another's answer
+ * INVALID_ARGUMENT, and nothing waits. */
 typedef struct weir_point {
     uint64_t clock;
     uint64_t mark;
