@@ -154,6 +154,21 @@ bool weir__baton_block(const void *what, bool is_lock, uint64_t owner)
     return !self->alone;
 }
 
+bool weir__baton_give_way(void)
+{
+    seat *self = seat_self();
+    uint32_t others = self == NULL ? 0 : seats_runnable(self->baton) - 1;
+    if (others == 0)
+        return false;
+    weir__baton *baton = self->baton;
+    self->state = SEAT_WAITING; /* not to be chosen, which changes back at once */
+    seat *next = seat_next(baton);
+    self->state = SEAT_RUNNABLE;
+    turn_give(next);
+    turn_await(self);
+    return true;
+}
+
 void weir__baton_wake(const void *what)
 {
     seat *self = seat_self();

@@ -33,13 +33,14 @@ static bool fence_all_threads(void)
     return membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 }
 
-/* Until the owner leaves, if it needs this thread's turn for that; or a short while. */
+/* Until the owner leaves, if it needs this thread's turn for that; or a short while, in
+ * which others have the turn whom it may be waiting for. */
 static void pause_after(const weir__gate *gate, uint32_t looks)
 {
     bool has_turn = weir__thread_self()->baton != NULL;
     if (has_turn && weir__baton_block(gate, true, gate->owner))
         return;
-    if (looks >= LOOKS_WITHOUT_PAUSE)
+    if (looks >= LOOKS_WITHOUT_PAUSE && !weir__baton_give_way())
         (void)sched_yield();
 }
 

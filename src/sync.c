@@ -3,13 +3,14 @@
  * Outside of such a run they are futexes; who finds a lock taken looks some times more
  * before it sleeps. Inside, a thread that finds a lock taken by
  * another thread of the run passes its turn on and is woken by the unlock; nobody who
- * has the turn blocks in the system, but for a short while on what a thread outside of
- * the run holds. */
+ * has the turn blocks in the system. What a thread outside of the run holds it asks for
+ * again and again, and lets others have the turn in between. */
 #include "sync.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -192,10 +193,9 @@ static void lock_by_turns(weir__mutex *mutex)
     if (mutex->rank < WEIR__RANK_LEAF)
         weir__yield();
     while (!weir__word_take(&mutex->word)) {
-        if (!weir__baton_block(mutex, true, owner_get(mutex))) {
-            weir__word_sleep(&mutex->word); /* its holder needs no turn to go on */
-            return;
-        }
+        if (!weir__baton_block(mutex, true, owner_get(mutex)) && /* it is outside */
+            !weir__baton_give_way())
+            (void)sched_yield();
     }
 }
 
