@@ -322,7 +322,7 @@ static void prefetch_survives_every_fault(void **state)
     (void)state;
     static const sweep all[] = {
         { { "make", NULL, make, true, NULL }, PREFETCH, 5, 0 },
-        { { "allocate", NULL, allocate_prefetched, false, NULL }, PREFETCH, 10, 9 },
+        { { "allocate", NULL, allocate_prefetched, false, NULL }, PREFETCH, 16, 9 },
         { { "free", prepare_both, free_both, false, NULL }, PREFETCH, 3, 9 },
     };
     run_all(all, COUNT_OF(all));
@@ -334,7 +334,7 @@ static void checking_survives_every_fault(void **state)
 {
     (void)state;
     static const sweep all[] = {
-        { { "make", NULL, make, true, NULL }, CHECKING, 10, 2 },
+        { { "make", NULL, make, true, NULL }, CHECKING, 12, 2 },
         { { "allocate", NULL, allocate_checked, false, NULL }, CHECKING, 17, 12 },
         { { "free", prepare_both, free_checked, false, NULL }, CHECKING, 12, 24 },
         { { "free after", prepare_both, free_checked_after, false, NULL },

@@ -280,6 +280,122 @@ static void survives_every_host_failure(void **state)
     free(pages);
 }
 
+/* ---- what work may touch ---- */
+
+static weir_status try_touch(weir_device *device, void *ptr, size_t bytes)
+{
+    const weir_emulated_range range = { ptr, bytes, WEIR_EMULATED_READ };
+    return weir_emulated_launch(device, NULL, add_one, NULL, &range, 1);
+}
+
+static void must_be_no_memory(weir_device *device, void *ptr, size_t bytes)
+{
+    must_answer(WEIR_DEVICE_ERROR, try_touch(device, ptr, bytes));
+    must_equal(weir_last_error().native_code, 700);
+}
+
+static void must_be_memory(weir_device *device, void *ptr, size_t bytes)
+{
+    must_ok(weir__fill(device, NULL, ptr, 7, bytes));
+    must_ok(weir__device_sync(device));
+}
+
+static void work_stays_inside_one_block(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(0);
+    for (kind made = ORDINARY; made <= PINNED; made++) {
+        char *ptr[3]; /* side by side */
+        for (size_t i = 0; i < 3; i++)
+            must_ok(try_make(device, made, NULL, (void **)&ptr[i]));
+        must(ptr[1] == ptr[0] + PAGE && ptr[2] == ptr[1] + PAGE);
+        must_be_memory(device, ptr[1], PAGE);
+        must_be_memory(device, ptr[1] + PAGE - 1, 1);
+        must_be_no_memory(device, ptr[1], PAGE + 1);
+        must_be_no_memory(device, ptr[1] - 1, 2);
+        must_be_no_memory(device, ptr[2] + PAGE, 1); /* nobody's yet */
+        must_be_no_memory(device, ptr[0], SIZE_MAX - (uintptr_t)ptr[0]);
+        for (size_t i = 0; i < 3; i++)
+            must_ok(try_end(device, made, ptr[i]));
+    }
+    close_emulated(device);
+}
+
+/* It is the program's, whatever of it a device knows. */
+static void work_may_go_beyond_registered_pages(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(0);
+    char *pages = make_pages(3);
+    must_ok(weir__host_register(device, pages + PAGE, PAGE, 0));
+    must_be_memory(device, pages, 3 * PAGE);
+    must_ok(weir__host_unregister(device, pages + PAGE));
+    must_be_memory(device, pages, 3 * PAGE);
+    free(pages);
+    close_emulated(device);
+}
+
+/* Nor is it anybody else's: malloc never gives these addresses out. */
+static void what_was_given_back_is_no_memory(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(0);
+    for (kind made = ORDINARY; made <= PINNED; made++) {
+        void *ptr;
+        must_ok(try_make(device, made, NULL, &ptr));
+        must_be_memory(device, ptr, PAGE);
+        must_ok(try_end(device, made, ptr));
+        void *others = make_pages(1);
+        must(others != ptr);
+        must_be_no_memory(device, ptr, PAGE);
+        must_be_no_memory(device, ptr, 1);
+        free(others);
+    }
+    close_emulated(device);
+}
+
+/* It does no harm; the ledger has told that it is late. */
+static void late_work_finds_pages(void **state)
+{
+    (void)state;
+    for (kind made = ORDINARY; made <= PINNED; made++) {
+        weir_device *device = open_stepped(0);
+        uint64_t gate;
+        void *ptr;
+        must_ok(try_make(device, made, NULL, &ptr));
+        must_ok(weir_emulated_stall(device, NULL, &gate));
+        const weir_emulated_range range = { ptr, PAGE, WEIR_EMULATED_READ_WRITE };
+        must_ok(weir_emulated_launch(device, NULL, add_one, NULL, &range, 1));
+        must_ok(try_end(device, made, ptr));
+        must_ok(weir_emulated_open_gate(device, gate));
+        must_ok(weir__device_sync(device));
+        must_equal(weir_emulated_findings(device), 1);
+        close_anyhow(device);
+    }
+}
+
+/* Of more than is mapped at once, and aligned to more than pages. */
+static void large_blocks_have_room(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(0);
+    void *ptr[6];
+    for (size_t i = 0; i < 6; i++) {
+        const size_t bytes = (size_t)1000 << (6 * (i % 3)); /* 1000 B, 64 KB, 4 MB */
+        must_ok(weir__host_malloc(device, 20 * bytes, (size_t)1 << (8 + 4 * (i % 4)),
+                                  &ptr[i]));
+        must_equal((uintptr_t)ptr[i] % ((size_t)1 << (8 + 4 * (i % 4))), 0);
+        memset(ptr[i], 1, 20 * bytes);
+    }
+    for (size_t i = 0; i < 6; i++)
+        must_ok(weir__host_free_device(device, ptr[(i * 5 + 2) % 6]));
+    must_answer(WEIR_OUT_OF_MEMORY,
+                weir__host_malloc(device, (size_t)1 << 46, 256, &ptr[0]));
+    must_answer(WEIR_OUT_OF_MEMORY,
+                weir__host_malloc(device, SIZE_MAX, 256, &ptr[0]));
+    close_emulated(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +409,11 @@ int main(void)
         cmocka_unit_test(faults_change_nothing),
         cmocka_unit_test(lost_device_refuses),
         cmocka_unit_test(survives_every_host_failure),
+        cmocka_unit_test(work_stays_inside_one_block),
+        cmocka_unit_test(work_may_go_beyond_registered_pages),
+        cmocka_unit_test(what_was_given_back_is_no_memory),
+        cmocka_unit_test(late_work_finds_pages),
+        cmocka_unit_test(large_blocks_have_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_points.c - a point is its own device's, as long as that is open: who asks another
- * one about it is told so, rather than that it is done. */
+/* test_points.c - a point is its own device's, as long as that is open: who asks
+ * another one about it is told so, rather than that it is done. */
 #include "support.h"
 
 typedef struct scene {

@@ -9,6 +9,7 @@
 #include "device/emulated_map.h"
 #include "device/emulated_range.h"
 #include "device/emulated_shared.h"
+#include "device/emulated_yard.h"
 
 #define DEFAULT_MEMORY_BYTES ((size_t)32 << 30)
 #define ORDINALS             16
@@ -48,6 +49,7 @@ static void device_free(weir__emulated *self)
         self->slabs = slab->next;
         weir__host_free(slab);
     }
+    weir__yard_close();
     weir__findings_free(self);
     if (self->ledger != NULL)
         weir__ledger_close(self->ledger);
@@ -377,9 +379,14 @@ weir_status weir__emulated_open(int32_t ordinal, const weir_emulated_options *op
         return weir__fail(WEIR_INVALID_ARGUMENT, "emulated devices have numbers 0 to "
                           "%d, not %d", ORDINALS - 1, (int)ordinal);
 
+    status = weir__yard_open();
+    if (status != WEIR_OK)
+        return status;
     weir__emulated *made = device_make(ordinal, &complete);
-    if (made == NULL)
+    if (made == NULL) {
+        weir__yard_close();
         return weir__fail(WEIR_OUT_OF_HOST_MEMORY, "no memory for a device");
+    }
     weir__costs_set(made, &costs);
     status = device_fill(made);
     if (status != WEIR_OK) {

@@ -146,6 +146,8 @@ void weir__host_memory_end(weir__emulated *device, weir__host_kind kind, void *p
 /* The device closes: all that is left. */
 void weir__host_memory_drop(weir__emulated *device);
 weir_status weir__managed_free_locked(weir__emulated *device, void *ptr);
+/* Whether work may touch what is no device's: the program's own, or in one block. */
+weir_status weir__host_judge(uintptr_t ptr, size_t bytes);
 
 weir_status weir__emulated_host_malloc(void *device, size_t bytes, size_t alignment,
                                        void **out);

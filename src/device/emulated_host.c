@@ -4,12 +4,11 @@
  * All of it can be touched where it is. What sets the kinds apart is who may take it
  * back, and that no byte is known twice: not by one device, and not by two. So there is
  * one tree for the process, under a lock of its own, which is a leaf. */
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "device/emulated_places.h"
+#include "device/emulated_yard.h"
 
-#define GRANULE   ((size_t)512)
 #define PAGE      ((size_t)4096)
 #define PACKED    ((size_t)512) /* how small pinned memory is aligned */
 #define BYTES_MAX (SIZE_MAX >> 17) /* 128 TiB: what a process can address */
@@ -91,7 +90,7 @@ static void block_remove(host_block *block)
     weir__blocks_remove(&host_blocks, &block->block);
     weir__mutex_unlock(&host_lock);
     if (block->kind != WEIR__HOST_REGISTERED)
-        free(ptr);
+        weir__yard_give(ptr);
     weir__host_free(block);
 }
 
@@ -111,22 +110,48 @@ void weir__host_memory_drop(weir__emulated *device)
         block_remove(block);
 }
 
+/* A block is as long as the granules that it has. */
+static bool is_inside(const host_block *block, uintptr_t ptr, size_t bytes)
+{
+    const size_t mask = WEIR__YARD_GRANULE - 1;
+    const size_t room = (block->block.bytes + mask) & ~mask;
+    return ptr >= block->block.ptr && bytes <= room &&
+           ptr - block->block.ptr <= room - bytes;
+}
+
+weir_status weir__host_judge(uintptr_t ptr, size_t bytes)
+{
+    if (bytes == 0)
+        return WEIR_OK;
+    weir__mutex_lock(&host_lock);
+    const host_block *block = block_over(ptr, bytes);
+    bool is_made = block != NULL && block->kind != WEIR__HOST_REGISTERED;
+    bool is_good = is_made && is_inside(block, ptr, bytes);
+    weir__host_kind kind = is_made ? block->kind : WEIR__HOST_ORDINARY;
+    weir__mutex_unlock(&host_lock);
+    if (is_good || (!is_made && !weir__yard_has(ptr, bytes)))
+        return WEIR_OK;
+    return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_BAD_ADDRESS,
+                             "%zu bytes at %p are not inside one allocation%s%s", bytes,
+                             (void *)ptr, is_made ? " of " : ": they were given back",
+                             is_made ? kind_names[kind] : "");
+}
+
 /* ---- beginning and ending ---- */
 
 weir_status weir__host_memory_make(weir__emulated *device, weir__host_kind kind,
                                    size_t bytes, size_t alignment, void **out)
 {
-    if (alignment < GRANULE)
-        alignment = GRANULE;
     void *ptr = NULL;
-    if (bytes <= BYTES_MAX)
-        ptr = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-    if (ptr == NULL)
+    if (bytes > BYTES_MAX || alignment > BYTES_MAX)
         return weir__fail_native(WEIR_OUT_OF_MEMORY, WEIR__NATIVE_OUT_OF_MEMORY,
                                  "the host has no %zu bytes", bytes);
-    weir_status status = block_add(device, kind, ptr, bytes);
+    weir_status status = weir__yard_take(bytes, alignment, &ptr);
     if (status != WEIR_OK)
-        free(ptr);
+        return status;
+    status = block_add(device, kind, ptr, bytes);
+    if (status != WEIR_OK)
+        weir__yard_give(ptr);
     else
         *out = ptr;
     return status;

@@ -490,7 +490,9 @@ weir_status weir__memory_view(weir__emulated *device, const void *ptr, size_t by
         return weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_BAD_ADDRESS,
                                  "%zu bytes at %p are not inside one allocation of "
                                  "emulated device %d", bytes, ptr, ordinal);
-    return pooled ? fail_pooled(device, ptr) : WEIR_OK;
+    if (pooled)
+        return fail_pooled(device, ptr);
+    return arena == NULL ? weir__host_judge(address, bytes) : WEIR_OK;
 }
 
 weir_status weir__memory_enable_peer(weir__emulated *device, weir__arena *arena)
