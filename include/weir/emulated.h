@@ -6,6 +6,13 @@
  * and finds each access that is not ordered after the accesses it must follow,
  * whether or not the bytes happened to collide in this run.
  *
+ * What it cannot see: what the host touches by itself, unless told
+ * (weir_emulated_host_access); accesses to memory that no device has made or registered
+ * (malloc's, a stack's), which are never judged; and what threads tell each other,
+ * unless by weir_emulated_host_signal and _await, or within weir_emulated_run_threads. A
+ * thread that it meets for the first time counts as behind all that every other thread
+ * is behind that it has met, and who joins a thread as behind nothing of that.
+ *
  * All calls here answer NOT_SUPPORTED for a device that is not emulated. */
 #ifndef WEIR_EMULATED_H
 #define WEIR_EMULATED_H
@@ -205,6 +212,18 @@ WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_host_signal(weir_device *device, uintptr_t channel);
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_host_await(weir_device *device, uintptr_t channel);
+
+/* Says that the calling thread touches bytes itself, now: it reads a result, or fills
+ * what a copy has read. That is how the ledger sees it, for the host needs no call for
+ * that: it judges the access by what this thread has waited for, asked with success, or
+ * been told. It is not kept: what this thread puts on streams later is behind it, and
+ * whether another thread is, nobody looks.
+ *
+ *   DEVICE_ERROR   a range is no memory that the host can touch (of the device, given
+ *                  back, or not inside one allocation): none was judged */
+WEIR_API WEIR_NODISCARD weir_status
+weir_emulated_host_access(weir_device *device, const weir_emulated_range *ranges,
+                          size_t count);
 
 /* Runs `count` host threads until all have returned; thread i calls
  * entry(arguments[i]). On a stepped device they are real threads that pass a baton:

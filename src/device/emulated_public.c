@@ -278,6 +278,42 @@ weir_status weir_emulated_host_await(weir_device *device, uintptr_t channel)
     return status == WEIR_OK ? weir__host_await(self, channel) : status;
 }
 
+/* Whether it is where it seems to be, for the host too. */
+static weir_status check_touchable(weir__emulated *device,
+                                   const weir_emulated_range *range)
+{
+    void *view = range->ptr;
+    weir_status status = WEIR_OK;
+    if (range->bytes > 0)
+        status = weir__memory_view(device, range->ptr, range->bytes, &view);
+    if (status == WEIR_OK && view != range->ptr)
+        status = weir__fail_native(WEIR_DEVICE_ERROR, WEIR__NATIVE_BAD_ADDRESS,
+                                   "the host cannot touch memory of a device: %zu "
+                                   "bytes at %p", range->bytes, range->ptr);
+    return status;
+}
+
+weir_status weir_emulated_host_access(weir_device *device,
+                                      const weir_emulated_range *ranges, size_t count)
+{
+    weir__emulated *self;
+    weir_status status = emulated_of(device, &self);
+    if (status == WEIR_OK)
+        status = ranges_check(ranges, count);
+    for (size_t i = 0; i < count && status == WEIR_OK; i++)
+        status = check_touchable(self, &ranges[i]);
+    if (status != WEIR_OK || self->ledger == NULL)
+        return status;
+    weir__emulated_meet_thread();
+    weir__mutex_lock(&self->lock);
+    for (size_t i = 0; i < count; i++)
+        weir__ledger_host_access(self->ledger, &self->owner, weir__this_thread(),
+                                 (uintptr_t)ranges[i].ptr, ranges[i].bytes,
+                                 (ranges[i].access & WEIR_EMULATED_WRITE) != 0);
+    weir__mutex_unlock(&self->lock);
+    return WEIR_OK;
+}
+
 weir_status weir_emulated_run_threads(weir_device *device, size_t count,
                                       void (*entry)(void *argument),
                                       void *const arguments[])

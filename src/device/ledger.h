@@ -122,6 +122,11 @@ void weir__ledger_operation(weir__ledger *ledger, uint64_t thread, uint64_t id,
                             const char *what, const weir__ledger_access *accesses,
                             size_t count);
 
+/* The host thread touches bytes itself, and is on no stream. */
+void weir__ledger_host_access(weir__ledger *ledger, const weir__ledger_owner *owner,
+                              uint64_t thread, uintptr_t ptr, size_t bytes,
+                              bool writes);
+
 /* Events. record returns the position (one reference), which the event keeps until
  * it is recorded again or destroyed. */
 weir__ledger_position *weir__ledger_record(weir__ledger *ledger, uint64_t thread,

@@ -197,6 +197,26 @@ bool weir__ledger_use(weir__ledger *self, const weir__act *act, uintptr_t begin,
     return true;
 }
 
+bool weir__ledger_look_at(weir__ledger *self, const weir__act *act, uintptr_t begin,
+                          uintptr_t end, bool writes)
+{
+    if (!weir__history_cut(&self->history, begin, end))
+        return false;
+    bool told = true;
+    for (const weir__piece *piece = weir__history_first(&self->history, begin);
+         told && piece != NULL && piece->begin < end; piece = piece->next[0]) {
+        const weir__lease_state state = piece->lease.state;
+        if (state == WEIR__LEASE_BACK || state == WEIR__LEASE_KEPT)
+            told = judge_lease(self, piece, WEIR__FOUND_USE_AFTER_FREE, "deallocate",
+                               writes);
+        if (told && state == WEIR__LEASE_GUARD)
+            told = judge_lease(self, piece, WEIR__FOUND_GUARD, "guard bytes", writes);
+        told = told && judge_races(self, act, piece, writes);
+    }
+    weir__history_heal(&self->history, begin, end);
+    return told;
+}
+
 bool weir__ledger_set_guard(weir__ledger *self, uintptr_t begin, uintptr_t end,
                             uintptr_t block, size_t block_bytes)
 {
@@ -390,6 +410,7 @@ static const char *words_of(const char *what, bool writes)
         { "kernel", "kernel reads", "kernel writes" },
         { "copy", "copy reads", "copy writes" },
         { "fill", "fill reads", "fill writes" },
+        { "access", "read", "write" },
         { "another process", "another process reads", "another process writes" },
     };
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {

@@ -166,6 +166,9 @@ typedef struct weir__act {
 
 bool weir__ledger_use(weir__ledger *self, const weir__act *act, uintptr_t begin,
                       uintptr_t end, bool writes);
+/* The host does, and enters nothing. */
+bool weir__ledger_look_at(weir__ledger *self, const weir__act *act, uintptr_t begin,
+                          uintptr_t end, bool writes);
 /* What the block has besides the `had` bytes of before. */
 bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t ptr,
                            size_t had, size_t bytes);
