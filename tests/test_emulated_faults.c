@@ -88,6 +88,11 @@ static void bad_plans_are_refused(void **state)
     must_answer(WEIR_INVALID_ARGUMENT, weir_emulated_set_fault(device, &fault));
     fault = (weir_emulated_fault){ .struct_size = 0, .nth = 1 };
     must_answer(WEIR_INVALID_ARGUMENT, weir_emulated_set_fault(device, &fault));
+    fault = (weir_emulated_fault){ .struct_size = sizeof fault, .nth = 1 };
+    for (int status = -1; status <= 15; status += 16) {
+        fault.status = (weir_status)status;
+        must_answer(WEIR_INVALID_ARGUMENT, weir_emulated_set_fault(device, &fault));
+    }
     must_ok(weir__device_sync(device));
     must_equal(weir_emulated_call_bit("malloc"), 1);
     must(weir_emulated_call_bit("launch") != weir_emulated_call_bit("fill"));

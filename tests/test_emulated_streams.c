@@ -469,6 +469,8 @@ static void handles_that_never_were_are_refused(void **state)
     must_answer(WEIR_DEVICE_ERROR, /* nor memory of any kind */
                 weir__stream_get_id(device, (weir_stream)0x1234560, &id));
     must_answer(WEIR_DEVICE_ERROR,
+                weir__event_query(device, (weir_event)0x1234560, &done));
+    must_answer(WEIR_DEVICE_ERROR,
                 weir__stream_get_id(device, (weir_stream)(void *)words, &id));
     must_answer(WEIR_DEVICE_ERROR,
                 weir__event_query(device, (weir_event)(void *)words, &done));

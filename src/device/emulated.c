@@ -14,14 +14,35 @@
 #define DEFAULT_MEMORY_BYTES ((size_t)32 << 30)
 #define ORDINALS             16
 
+/* Where all slabs of the process are, or were. */
+static _Atomic uintptr_t slabs_begin = UINTPTR_MAX, slabs_end;
+
+static void slab_note(uintptr_t begin, uintptr_t end)
+{
+    uintptr_t seen = atomic_load(&slabs_begin);
+    while (begin < seen && !atomic_compare_exchange_weak(&slabs_begin, &seen, begin))
+        continue;
+    seen = atomic_load(&slabs_end);
+    while (end > seen && !atomic_compare_exchange_weak(&slabs_end, &seen, end))
+        continue;
+}
+
 void *weir__emulated_keep(weir__emulated *device, size_t bytes)
 {
     weir__slab *slab = weir__host_alloc(bytes);
     if (slab != NULL) {
         slab->next = device->slabs;
         device->slabs = slab;
+        slab_note((uintptr_t)slab, (uintptr_t)slab + bytes);
     }
     return slab;
+}
+
+bool weir__emulated_may_keep(const void *handle)
+{
+    return (uintptr_t)handle >= atomic_load(&slabs_begin) &&
+           (uintptr_t)handle < atomic_load(&slabs_end) &&
+           (uintptr_t)handle % sizeof(void *) == 0;
 }
 
 /* ---- closing ---- */

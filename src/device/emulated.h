@@ -146,8 +146,6 @@ void weir__host_memory_end(weir__emulated *device, weir__host_kind kind, void *p
 /* The device closes: all that is left. */
 void weir__host_memory_drop(weir__emulated *device);
 weir_status weir__managed_free_locked(weir__emulated *device, void *ptr);
-/* Whether work may touch what is no device's: the program's own, or in one block. */
-weir_status weir__host_judge(uintptr_t ptr, size_t bytes);
 
 weir_status weir__emulated_host_malloc(void *device, size_t bytes, size_t alignment,
                                        void **out);
@@ -596,5 +594,7 @@ static inline uint64_t weir__this_thread(void)
 
 /* Room for another `bytes`, kept until the device closes; null: no host memory. */
 void *weir__emulated_keep(weir__emulated *device, size_t bytes);
+/* Whether an address may lie in any of that: what is far from it is not read. */
+bool weir__emulated_may_keep(const void *handle);
 
 #endif

@@ -7,7 +7,6 @@
 
 #define EVENT_MAGIC     UINT64_C(0x574549524556454e)
 #define EVENTS_PER_SLAB 64
-#define FIRST_PAGE      ((uintptr_t)4096)
 
 typedef struct event_slab {
     weir__slab slab;
@@ -25,7 +24,7 @@ static weir_status fail_event(weir_event event, const char *why)
 weir_status weir__event_find(weir__emulated *device, weir_event event,
                              weir__event **out)
 {
-    if ((uintptr_t)event < FIRST_PAGE || (uintptr_t)event % sizeof(void *) != 0)
+    if (!weir__emulated_may_keep(event))
         return fail_event(event, "it never was one");
     weir__event *found = (weir__event *)(void *)event;
     if (found->magic != EVENT_MAGIC)

@@ -91,6 +91,16 @@ weir_status weir__emulated_begin(weir__emulated *device, weir__call call)
     return status;
 }
 
+static bool is_status(weir_status status)
+{
+    switch (status) {
+#define X(name, number, words) case WEIR_##name: return true;
+        WEIR_STATUS_MAP(X)
+#undef X
+    }
+    return false;
+}
+
 weir_status weir__fault_plan(weir__emulated *device, const weir_emulated_fault *fault)
 {
     weir_emulated_fault plan = { .struct_size = sizeof plan };
@@ -101,6 +111,9 @@ weir_status weir__fault_plan(weir__emulated *device, const weir_emulated_fault *
         if (!(plan.probability >= 0 && plan.probability <= 1))
             return weir__fail(WEIR_INVALID_ARGUMENT, "%g is no probability",
                               plan.probability);
+        if (!is_status(plan.status))
+            return weir__fail(WEIR_INVALID_ARGUMENT, "%d is no status",
+                              (int)plan.status);
         if (plan.kinds == 0)
             plan.kinds = WEIR_EMULATED_ALL_CALLS;
         if (plan.status == WEIR_OK)

@@ -20,6 +20,7 @@
 #include "device/emulated_map.h"
 #include "device/emulated_range.h"
 #include "device/emulated_shared.h"
+#include "device/emulated_yard.h"
 
 #define GRANULE   ((size_t)512)
 #define PAGE      ((size_t)4096)

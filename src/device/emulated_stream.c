@@ -51,27 +51,10 @@ static weir_status own_stream_find(weir__emulated *device, weir__queue **out)
     return WEIR_OK;
 }
 
-/* Where all handles of the process lie, so that what is far from any is not read. */
-static _Atomic uintptr_t handles_begin = UINTPTR_MAX, handles_end;
-
-static void handles_note(const handle_slab *slab)
-{
-    const uintptr_t begin = (uintptr_t)slab->handles;
-    const uintptr_t end = begin + sizeof slab->handles;
-    uintptr_t seen = atomic_load(&handles_begin);
-    while (begin < seen && !atomic_compare_exchange_weak(&handles_begin, &seen, begin))
-        continue;
-    seen = atomic_load(&handles_end);
-    while (end > seen && !atomic_compare_exchange_weak(&handles_end, &seen, end))
-        continue;
-}
-
 static weir_status handle_find(weir__emulated *device, weir_stream stream,
                                weir__handle **out)
 {
-    if ((uintptr_t)stream < atomic_load(&handles_begin) ||
-        (uintptr_t)stream >= atomic_load(&handles_end) ||
-        (uintptr_t)stream % sizeof(void *) != 0)
+    if (!weir__emulated_may_keep(stream))
         return fail_handle(stream, "it never was a handle");
     weir__handle *handle = (weir__handle *)(void *)stream;
     if (handle->magic != HANDLE_MAGIC)
@@ -112,7 +95,6 @@ static weir_status handles_grow(weir__emulated *device)
                                            .next_free = device->free_handles };
         device->free_handles = &slab->handles[i];
     }
-    handles_note(slab);
     return WEIR_OK;
 }
 

@@ -28,4 +28,8 @@ void weir__yard_give(void *ptr);
 /* Whether any of these addresses is in the yard, taken or not. */
 bool weir__yard_has(uintptr_t ptr, size_t bytes);
 
+/* Whether work may touch these bytes, which are no device's: they are the program's
+ * own, or in one block that is out (emulated_host.c knows them). */
+weir_status weir__host_judge(uintptr_t ptr, size_t bytes);
+
 #endif
