@@ -71,6 +71,7 @@ weir_status weir_capture_release(weir_capture *capture, weir_stream stream)
         status = weir__order_close(order, at.clock);
     else
         at = weir__order_mark_here(order, 0); /* an aside one */
+    weir__note_release(weir_resource_device(capture->resource), capture->clock);
     weir__order_capture_release(order, capture->clock, at);
     weir_resource_unref(capture->resource);
     weir__host_free(capture);

@@ -253,19 +253,19 @@ uint64_t weir__order_unknown_capture(weir__order *order, weir_stream stream)
     return capture;
 }
 
-bool weir__order_stream_is_captured(weir__order *order, weir_stream stream)
+uint64_t weir__order_captured_by(weir__order *order, weir_stream stream)
 {
     stream = weir__stream_of(stream);
     weir__mutex_lock(&order->lock);
-    bool captured = false;
+    uint64_t capture = 0;
     const weir__clock *clock = order->captures > 0 ? weir__find_stream(order, stream)
                                                    : NULL;
     if (clock != NULL)
-        captured = clock->capture != 0;
+        capture = clock->capture;
     else if (order->captures > 0 && stream != WEIR_STREAM_PER_THREAD)
-        captured = unknown_capture(order, stream) != 0;
+        capture = unknown_capture(order, stream);
     weir__mutex_unlock(&order->lock);
-    return captured;
+    return capture;
 }
 
 static weir_status capture_add(weir__order *order, weir_stream stream, uint64_t *out)

@@ -94,9 +94,8 @@ static weir_stream stream_for_ledger(weir_resource *mr, weir_stream stream)
 {
     if (stream == WEIR__NO_STREAM)
         return stream;
-    if (weir__order_stream_is_captured(mr->device->order, stream))
-        return WEIR__CAPTURE_STREAM;
-    return weir__stream_of(stream);
+    const uint64_t capture = weir__order_captured_by(mr->device->order, stream);
+    return capture != 0 ? weir__capture_stream(capture) : weir__stream_of(stream);
 }
 
 static WEIR_COLD void tell_allocate(weir_resource *mr, weir_stream stream, void *ptr,

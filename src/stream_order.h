@@ -119,8 +119,13 @@ weir_status weir__order_wait(weir__order *order, uint64_t t, weir_stream stream,
  * without locks of rank resource and above. */
 weir_status weir__order_sync(weir__order *order, weir__mark mark);
 
-/* Whether `stream` is in a declared capture; makes no device call. */
-bool weir__order_stream_is_captured(weir__order *order, weir_stream stream);
+/* The clock of the declared capture that `stream` is in, or 0; makes no device call. */
+uint64_t weir__order_captured_by(weir__order *order, weir_stream stream);
+static inline bool weir__order_stream_is_captured(weir__order *order,
+                                                  weir_stream stream)
+{
+    return weir__order_captured_by(order, stream) != 0;
+}
 
 /* Whether `mark` is in an unreleased capture. */
 bool weir__order_is_captured(weir__order *order, weir__mark mark);

@@ -81,6 +81,11 @@ static void note_deallocate(void *self, weir_stream stream, void *ptr, size_t by
     weir__emulated_ops.note_deallocate(emulated_of(self), stream, ptr, bytes);
 }
 
+static void note_release(void *self, uint64_t capture)
+{
+    weir__emulated_ops.note_release(emulated_of(self), capture);
+}
+
 static void note_done(void *self, uint64_t key, weir_event event)
 {
     weir__emulated_ops.note_done(emulated_of(self), key, event);
@@ -123,6 +128,7 @@ static void dress(weir_device *device)
     ops.note_extend = note_extend;
     ops.note_cut = note_cut;
     ops.note_deallocate = note_deallocate;
+    ops.note_release = note_release;
     ops.note_done = note_done;
     ops.note_learn = note_learn;
     ops.note_forget = note_forget;

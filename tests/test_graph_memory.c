@@ -414,6 +414,40 @@ static void legacy_stream_waits_for_captures_of_blocking_ones(void **state)
     scene_close(&it);
 }
 
+/* The graph's memory is the resource's again. */
+static void graph_is_not_launched_behind_a_release(void **state)
+{
+    (void)state;
+    static const char *const specs[] = { "pool/device", "arena/device", "device",
+                                         "async", "pool/pinned" };
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        weir_device *device = open_stepped(support_seed(i));
+        weir_stream s = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+        weir_resource *mr;
+        weir_capture *capture;
+        weir_emulated_graph *graph;
+        must_ok(weir_resource_open(device, specs[i], &mr));
+        must_ok(weir_capture_begin(mr, s, &capture));
+        must_ok(weir_emulated_capture_begin(device, s));
+        void *ptr = take(mr, s, BLOCK);
+        must_ok(weir_fill(device, s, ptr, 1, BLOCK));
+        give(mr, s, ptr, BLOCK);
+        must_ok(weir_emulated_capture_end_graph(device, s, &graph));
+        must_ok(weir_capture_end(capture));
+        for (int launch = 0; launch < 2; launch++)
+            must_ok(weir_emulated_graph_launch(device, graph, s));
+        must_be_quiet(device);
+        must_ok(weir_capture_release(capture, s));
+        must_be_quiet(device);
+        must_ok(weir_emulated_graph_launch(device, graph, s));
+        must_equal(weir_emulated_findings(device), 1);
+        must_ok(weir_device_sync(device));
+        end_stream(device, s);
+        weir_resource_unref(mr);
+        close_anyhow(device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +457,7 @@ int main(void)
         cmocka_unit_test(frees_leave_undeclared_captures_intact),
         cmocka_unit_test(frees_without_an_event_go_nowhere),
         cmocka_unit_test(legacy_stream_waits_for_captures_of_blocking_ones),
+        cmocka_unit_test(graph_is_not_launched_behind_a_release),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -255,6 +255,28 @@ static void use_of_what_a_capture_had(bool with)
     }
 }
 
+#define CAPTURE       (WEIR__LEDGER_CAPTURE | 7)
+#define OTHER_CAPTURE (WEIR__LEDGER_CAPTURE | 8)
+
+/* It is that capture's until it is released, also where it was out at that time. */
+static void use_of_what_was_released(bool with)
+{
+    allocate_on(CAPTURE);
+    deallocate_on(CAPTURE);
+    weir__ledger_stream_is_graphs(ledger, A);
+    weir__ledger_release(ledger, with ? OTHER_CAPTURE : CAPTURE);
+    write_on(A);
+}
+
+static void use_of_what_went_back_to_nobody(bool with)
+{
+    allocate_on(CAPTURE);
+    weir__ledger_release(ledger, with ? OTHER_CAPTURE : CAPTURE);
+    deallocate_on(0);
+    weir__ledger_stream_is_graphs(ledger, A);
+    write_on(A);
+}
+
 static void use_beyond_the_block(bool with)
 {
     weir__ledger_allocate(ledger, host, A, BASE, BLOCK);
@@ -276,6 +298,8 @@ static void use_after_free_is_found_even_in_order(void **state)
     check_edge(use_after_free_behind_points);
     check_edge(use_of_what_a_capture_keeps);
     check_edge(use_of_what_a_capture_had);
+    check_edge(use_of_what_was_released);
+    check_edge(use_of_what_went_back_to_nobody);
     check_edge(use_beyond_the_block);
 }
 

@@ -6,10 +6,10 @@
  * and finds each access that is not ordered after the accesses it must follow,
  * whether or not the bytes happened to collide in this run.
  *
- * What it cannot see: what the host touches by itself, unless told
+ * What it cannot see: what the host touches by itself, unless it is told
  * (weir_emulated_host_access); accesses to memory that no device has made or registered
  * (malloc's, a stack's), which are never judged; and what threads tell each other,
- * unless by weir_emulated_host_signal and _await, or within weir_emulated_run_threads. A
+ * unless by weir_emulated_host_signal and _await, or in weir_emulated_run_threads. A
  * thread that it meets for the first time counts as behind all that every other thread
  * is behind that it has met, and who joins a thread as behind nothing of that.
  *

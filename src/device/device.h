@@ -220,12 +220,14 @@ typedef struct weir__device_ops {
      * fail and are no device calls. */
 
     /* The outermost resource hands out a block, or is about to take it back.
-     * `stream` is WEIR__CAPTURE_STREAM for the memory of a declared capture, on which
+     * `stream` is weir__capture_stream for the memory of a declared capture, on which
      * nothing runs yet, and for what goes back to one; WEIR__NO_STREAM for what goes
      * back behind points. Of no bytes: a resource gives memory to the one below on the
      * stream, and may rest on what this thread knows; so that is now behind it. */
     void (*note_allocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
     void (*note_deallocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
+    /* What went back to a capture is nobody's any more: its graph has run. */
+    void (*note_release)(void *self, uint64_t capture);
     /* Such a block of `bytes` is `new_bytes` long from now on. */
     void (*note_extend)(void *self, weir_stream stream, void *ptr, size_t bytes,
                         size_t new_bytes);
@@ -255,8 +257,23 @@ typedef struct weir__device_ops {
 
 #define WEIR__RANGE_GRANULE ((size_t)2 << 20)
 
-#define WEIR__NO_STREAM      ((weir_stream)UINTPTR_MAX)
-#define WEIR__CAPTURE_STREAM ((weir_stream)(UINTPTR_MAX - 1))
+#define WEIR__NO_STREAM ((weir_stream)UINTPTR_MAX)
+
+/* Stands in the notes for a capture, by its clock: a number that no handle has. */
+#define WEIR__CAPTURE_BIT ((uintptr_t)1 << 63)
+static inline weir_stream weir__capture_stream(uint64_t clock)
+{
+    return (weir_stream)(WEIR__CAPTURE_BIT | clock);
+}
+
+/* 0: it is none. */
+static inline uint64_t weir__capture_of_stream(weir_stream stream)
+{
+    const uintptr_t bits = (uintptr_t)stream;
+    return stream == WEIR__NO_STREAM || bits < WEIR__CAPTURE_BIT
+               ? 0
+               : bits & ~WEIR__CAPTURE_BIT;
+}
 
 /* One bit for each kind of primitive, in the order of WEIR_DEVICE_CALL_MAP. */
 typedef enum weir__call {
@@ -418,6 +435,12 @@ static inline void weir__note_forget(const weir_device *device, uint64_t key,
 {
     if (WEIR_UNLIKELY(device->listens))
         device->ops->note_forget(device->self, key, is_kept);
+}
+
+static inline void weir__note_release(const weir_device *device, uint64_t capture)
+{
+    if (WEIR_UNLIKELY(device->listens))
+        device->ops->note_release(device->self, capture);
 }
 
 static inline void weir__note_guard(const weir_device *device, void *ptr, size_t bytes,

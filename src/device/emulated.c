@@ -135,8 +135,8 @@ static void note_extend(void *device, weir_stream stream, void *ptr, size_t byte
         return;
     weir__emulated_meet_thread();
     weir__mutex_lock(&self->lock);
-    if (stream == WEIR__CAPTURE_STREAM)
-        id = WEIR__LEDGER_CAPTURE;
+    if (weir__capture_of_stream(stream) != 0)
+        id = WEIR__LEDGER_CAPTURE | weir__capture_of_stream(stream);
     else if (!self->is_lost && weir__stream_find(self, stream, &queue) == WEIR_OK)
         id = queue->id;
     if (id != 0)
@@ -168,14 +168,21 @@ static void note_deallocate(void *device, weir_stream stream, void *ptr, size_t 
         return;
     weir__emulated_meet_thread();
     weir__mutex_lock(&self->lock);
-    if (stream == WEIR__CAPTURE_STREAM)
-        id = WEIR__LEDGER_CAPTURE;
+    if (weir__capture_of_stream(stream) != 0)
+        id = WEIR__LEDGER_CAPTURE | weir__capture_of_stream(stream);
     else if (stream != WEIR__NO_STREAM &&
              weir__stream_find(self, stream, &queue) == WEIR_OK)
         id = queue->branch == NULL ? queue->id : 0;
     weir__ledger_deallocate(self->ledger, weir__this_thread(), id, (uintptr_t)ptr,
                             bytes);
     weir__mutex_unlock(&self->lock);
+}
+
+static void note_release(void *device, uint64_t capture)
+{
+    weir__emulated *self = device;
+    if (self->ledger != NULL)
+        weir__ledger_release(self->ledger, WEIR__LEDGER_CAPTURE | capture);
 }
 
 static void note_done(void *device, uint64_t key, weir_event event)
@@ -321,6 +328,7 @@ const weir__device_ops weir__emulated_ops = {
     .note_extend = note_extend,
     .note_cut = note_cut,
     .note_deallocate = note_deallocate,
+    .note_release = note_release,
     .note_done = note_done,
     .note_learn = note_learn,
     .note_forget = note_forget,

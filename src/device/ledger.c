@@ -502,14 +502,14 @@ bool weir__ledger_is_behind(weir__ledger *self, uint64_t id, uint64_t other,
 
 /* For a capture, on whose stream nothing runs yet: behind what the thread knows. */
 static bool extend_for_capture(weir__ledger *self, const weir__ledger_holder *host,
-                               uintptr_t ptr, size_t had, size_t bytes)
+                               uint64_t id, uintptr_t ptr, size_t had, size_t bytes)
 {
     const weir__ledger_memory *memory =
         weir__table_find_at_or_before(&self->memories, (weir__name){ 0, ptr });
     if (memory == NULL)
         return true;
     weir__act act = { .device = memory->device, .clock = &host->clock,
-                      .what = "allocate" };
+                      .what = "allocate", .capture = id };
     bool recorded = weir__ledger_hand_out(self, &act, ptr, had, bytes);
     weir__ledger_tell(self, &act);
     return recorded;
@@ -518,8 +518,8 @@ static bool extend_for_capture(weir__ledger *self, const weir__ledger_holder *ho
 static bool extend(weir__ledger *self, const weir__ledger_holder *host, uint64_t id,
                    uintptr_t ptr, size_t had, size_t bytes)
 {
-    if (id == WEIR__LEDGER_CAPTURE)
-        return extend_for_capture(self, host, ptr, had, bytes);
+    if ((id & WEIR__LEDGER_CAPTURE) != 0)
+        return extend_for_capture(self, host, id, ptr, had, bytes);
 
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
     if (!stream_advance(self, stream, host, false))
@@ -533,26 +533,20 @@ static bool extend(weir__ledger *self, const weir__ledger_holder *host, uint64_t
 void weir__ledger_extend(weir__ledger *self, uint64_t thread, uint64_t id,
                          uintptr_t ptr, size_t bytes, size_t new_bytes)
 {
-    const weir__ledger_holder *host = new_bytes > bytes ? come_in_as(self, thread)
-                                                        : NULL;
+    const weir__ledger_holder *host =
+        new_bytes > bytes ? come_in_as(self, thread) : NULL;
     if (host != NULL)
         weir__ledger_out(self, extend(self, host, id, ptr, bytes, new_bytes));
-}
-
-void weir__ledger_allocate(weir__ledger *self, uint64_t thread, uint64_t id,
-                           uintptr_t ptr, size_t bytes)
-{
-    weir__ledger_extend(self, thread, id, ptr, 0, bytes);
 }
 
 static bool deallocate(weir__ledger *self, const weir__ledger_holder *host,
                        uint64_t id, uintptr_t ptr, size_t bytes)
 {
-    bool is_on_stream = id != 0 && id != WEIR__LEDGER_CAPTURE;
+    bool is_on_stream = id != 0 && (id & WEIR__LEDGER_CAPTURE) == 0;
     if (bytes > 0 ? !weir__ledger_has_block(self, ptr, bytes) : !is_on_stream)
         return true;
     if (!is_on_stream)
-        return weir__ledger_take_back(self, NULL, ptr, bytes, id != 0);
+        return weir__ledger_take_back(self, NULL, ptr, bytes, id);
 
     weir__ledger_stream *stream = weir__ledger_stream_of(self, id);
     if (bytes == 0)
@@ -560,7 +554,7 @@ static bool deallocate(weir__ledger *self, const weir__ledger_holder *host,
     if (!stream_advance(self, stream, host, false))
         return false;
     weir__act act = act_of(stream, false, "deallocate");
-    bool recorded = weir__ledger_take_back(self, &act, ptr, bytes, false);
+    bool recorded = weir__ledger_take_back(self, &act, ptr, bytes, 0);
     weir__ledger_tell(self, &act);
     return recorded;
 }
@@ -571,6 +565,12 @@ void weir__ledger_deallocate(weir__ledger *self, uint64_t thread, uint64_t id,
     const weir__ledger_holder *host = come_in_as(self, thread);
     if (host != NULL)
         weir__ledger_out(self, deallocate(self, host, id, ptr, bytes));
+}
+
+void weir__ledger_release(weir__ledger *self, uint64_t capture)
+{
+    if (weir__ledger_in(self))
+        weir__ledger_out(self, weir__ledger_end_capture(self, capture));
 }
 
 void weir__ledger_guard(weir__ledger *self, uint64_t thread, uintptr_t ptr,

@@ -149,23 +149,29 @@ weir__ledger_position *weir__ledger_record_all(weir__ledger *ledger, uint64_t th
 weir__ledger_position *weir__ledger_look(weir__ledger *ledger, uint64_t id);
 
 /* Blocks of resources: see note_allocate and the next in device.h. Id 0: back
- * behind points. WEIR__LEDGER_CAPTURE: for a capture, so everything before must be
- * known done to the thread; or back to one. What was handed out for a capture goes back
- * to it whatever the id is: its graph may use the bytes until they are handed out
- * again, and need not be behind that deallocation. A deallocation of what is not a
- * block that is out changes nothing (the resource will say so itself); one of no bytes,
- * only that the stream learns what the thread is behind. */
-#define WEIR__LEDGER_CAPTURE UINT64_MAX
-void weir__ledger_allocate(weir__ledger *ledger, uint64_t thread, uint64_t id,
-                           uintptr_t ptr, size_t bytes);
+ * behind points. WEIR__LEDGER_CAPTURE and its number: for a capture, so everything
+ * before must be known done to the thread; or back to one. What was handed out for a
+ * capture goes back to it whatever the id is: a graph may use the bytes until the
+ * capture is released, and need not be behind that deallocation. A deallocation of what
+ * is not a block that is out changes nothing (the resource will say so itself); one of
+ * no bytes, only that the stream learns what the thread is behind. */
+#define WEIR__LEDGER_CAPTURE (UINT64_C(1) << 62)
 /* Only what is added counts as handed out now; all goes back as one block. */
 void weir__ledger_extend(weir__ledger *ledger, uint64_t thread, uint64_t id,
                          uintptr_t ptr, size_t bytes, size_t new_bytes);
+static inline void weir__ledger_allocate(weir__ledger *ledger, uint64_t thread,
+                                         uint64_t id, uintptr_t ptr, size_t bytes)
+{
+    weir__ledger_extend(ledger, thread, id, ptr, 0, bytes);
+}
 /* What is before `from`, from there to `to`, and behind goes back by itself. */
 void weir__ledger_cut(weir__ledger *ledger, uintptr_t ptr, size_t bytes, size_t from,
                       size_t to);
 void weir__ledger_deallocate(weir__ledger *ledger, uint64_t thread, uint64_t id,
                              uintptr_t ptr, size_t bytes);
+
+/* No graph uses the memory of that capture any more. */
+void weir__ledger_release(weir__ledger *ledger, uint64_t capture);
 
 /* See note_guard and note_inspect in device.h. */
 void weir__ledger_guard(weir__ledger *ledger, uint64_t thread, uintptr_t ptr,

@@ -283,7 +283,7 @@ bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t p
 {
     uintptr_t begin = weir__end_of(ptr, had), end = weir__end_of(ptr, bytes);
     weir__lease lease = { WEIR__LEASE_OUT, ptr, bytes, act->epoch,
-                          .of_capture = act->stream == NULL };
+                          .capture = act->capture };
 
     if (!weir__history_cut(&self->history, begin, end))
         return false;
@@ -317,7 +317,7 @@ bool weir__ledger_has_block(const weir__ledger *self, uintptr_t ptr, size_t byte
 }
 
 bool weir__ledger_take_back(weir__ledger *self, const weir__act *act, uintptr_t ptr,
-                            size_t bytes, bool for_capture)
+                            size_t bytes, uint64_t capture)
 {
     uintptr_t end = weir__end_of(ptr, bytes);
     for (weir__piece *piece = weir__history_first(&self->history, ptr);
@@ -325,9 +325,10 @@ bool weir__ledger_take_back(weir__ledger *self, const weir__act *act, uintptr_t 
         /* What was handed out to somebody else meanwhile stays with them. */
         if (!is_of_block(piece, ptr, bytes))
             continue;
-        bool is_kept = for_capture || piece->lease.of_capture;
-        piece->lease = (weir__lease){ .state = is_kept ? WEIR__LEASE_KEPT
-                                                       : WEIR__LEASE_BACK };
+        uint64_t keeper = capture != 0 ? capture : piece->lease.capture;
+        piece->lease = (weir__lease){ .state = keeper != 0 ? WEIR__LEASE_KEPT
+                                                           : WEIR__LEASE_BACK,
+                                      .capture = keeper };
         if (act == NULL)
             continue;
         piece->lease.since = act->epoch;
@@ -335,6 +336,21 @@ bool weir__ledger_take_back(weir__ledger *self, const weir__act *act, uintptr_t 
             return false;
     }
     weir__history_heal(&self->history, ptr, end);
+    return true;
+}
+
+/* What is out stays so, and goes back as if it had never been for a capture. */
+bool weir__ledger_end_capture(weir__ledger *self, uint64_t capture)
+{
+    for (weir__piece *piece = weir__history_first(&self->history, 0); piece != NULL;
+         piece = piece->next[0]) {
+        if (piece->lease.capture != capture)
+            continue;
+        piece->lease.capture = 0;
+        if (piece->lease.state == WEIR__LEASE_KEPT)
+            piece->lease.state = WEIR__LEASE_BACK;
+    }
+    weir__history_heal(&self->history, 0, UINTPTR_MAX);
     return true;
 }
 

@@ -40,7 +40,7 @@ typedef struct weir__lease {
     uintptr_t ptr;      /* out, guard: the block */
     size_t bytes;
     weir__epoch since;  /* of the allocation or deallocation; stream 0: not known */
-    bool of_capture;    /* out: handed out for one */
+    uint64_t capture;   /* out: that it was handed out for; kept: that keeps it; or 0 */
 } weir__lease;
 
 typedef struct weir__piece {

@@ -162,6 +162,7 @@ typedef struct weir__act {
     bool may_touch_all;                 /* whoever has it */
     const char *what;
     weir__epoch epoch;
+    uint64_t capture;                   /* that takes memory; or 0 */
 } weir__act;
 
 bool weir__ledger_use(weir__ledger *self, const weir__act *act, uintptr_t begin,
@@ -174,7 +175,8 @@ bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t p
                            size_t had, size_t bytes);
 /* Without an act (null): behind points, or to a capture. */
 bool weir__ledger_take_back(weir__ledger *self, const weir__act *act, uintptr_t ptr,
-                            size_t bytes, bool for_capture);
+                            size_t bytes, uint64_t capture);
+bool weir__ledger_end_capture(weir__ledger *self, uint64_t capture);
 /* The bytes are beside `block`; or (no `block_bytes`) of no block any more. */
 bool weir__ledger_set_guard(weir__ledger *self, uintptr_t begin, uintptr_t end,
                             uintptr_t block, size_t block_bytes);
