@@ -254,6 +254,10 @@ weir_status weir_copy(weir_device *device, weir_stream stream,
         return status;
     if (dst == NULL || src == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "%s is null", dst ? "src" : "dst");
+    if ((uintptr_t)dst - (uintptr_t)src < bytes ||
+        (uintptr_t)src - (uintptr_t)dst < bytes)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "%zu bytes at %p overlap with those "
+                          "at %p that they are to be copied to", bytes, src, dst);
     return weir__copy(device, stream, dst, src, bytes);
 }
 

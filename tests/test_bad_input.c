@@ -247,6 +247,9 @@ static void copies_and_fills_refuse_nonsense(void **state)
     scene s;
     scene_begin(&s, 4);
     char host[16] = { 0 };
+    bad(weir_copy(s.device, s.stream, s.block, s.block, 1));
+    bad(weir_copy(s.device, s.stream, s.block, (char *)s.block + 9, 10));
+    bad(weir_copy(s.device, s.stream, (char *)s.block + 9, s.block, 10));
     bad(weir_copy(NULL, s.stream, host, s.block, 8));
     bad(weir_copy(s.device, s.stream, NULL, s.block, 8));
     bad(weir_copy(s.device, s.stream, host, NULL, 8));

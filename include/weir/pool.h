@@ -57,7 +57,9 @@
  * a thread gives up what it keeps of its own stream before anything else, and keeps
  * none from then on (but if it first uses that in a destructor of a key of pthreads);
  * and none at all where that is not possible: without glibc, or where the driver has no
- * event behind a whole device (before CUDA 12.5).
+ * event behind a whole device (before CUDA 12.5). Of the end of a thread that first
+ * uses a pool in the last round of its keys' destructors nobody hears: what it keeps is
+ * idle until it is taken back, and some 20 KiB of host memory stay for good.
  *
  * So a thread with many streams keeps much: of 16 with little live on each a pool may
  * come to hold 16 times what a thread keeps of one. With a smaller `cache_bytes` and a

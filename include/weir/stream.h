@@ -141,7 +141,8 @@ WEIR_API WEIR_NODISCARD weir_status
 weir_event_record(weir_device *device, weir_stream stream, weir_event event);
 
 /* What is put on `stream` from now on waits for where `event` is now; not at all
- * if it was never recorded. */
+ * if it was never recorded. Of another device's event the emulated device answers
+ * DEVICE_ERROR. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_stream_wait_event(weir_device *device, weir_stream stream, weir_event event);
 
@@ -156,7 +157,8 @@ weir_event_sync(weir_device *device, weir_event event);
 
 /* Copies `bytes` bytes from `src` to `dst`, on `stream`. Each may be memory of the
  * device, of a peer that the device can reach, or of the host; host memory must
- * stay as it is until the copy is done. */
+ * stay as it is until the copy is done. INVALID_ARGUMENT: they overlap (as
+ * cudaMemcpyAsync forbids), or one is null. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_copy(weir_device *device, weir_stream stream,
           void *dst, const void *src, size_t bytes);
