@@ -8,10 +8,12 @@
  *
  * What it cannot see: what the host touches by itself, unless it is told
  * (weir_emulated_host_access); accesses to memory that no device has made or registered
- * (malloc's, a stack's), which are never judged; and what threads tell each other,
- * unless by weir_emulated_host_signal and _await, or in weir_emulated_run_threads. A
- * thread that it meets for the first time counts as behind all that every other thread
- * is behind that it has met, and who joins a thread as behind nothing of that.
+ * (malloc's, a stack's), which are never judged; a graph that is launched behind the
+ * release of its capture (weir/capture.h), once others have the memory; and what
+ * threads tell each other, unless by weir_emulated_host_signal and _await, or in
+ * weir_emulated_run_threads. A thread that it meets for the first time counts as behind
+ * all that every other thread is behind that it has met, and who joins a thread as
+ * behind nothing of that.
  *
  * All calls here answer NOT_SUPPORTED for a device that is not emulated. */
 #ifndef WEIR_EMULATED_H

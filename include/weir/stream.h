@@ -119,7 +119,8 @@ WEIR_API WEIR_NODISCARD weir_status
 weir_stream_wait_point(weir_device *device, weir_stream stream, weir_point point);
 
 /* Writes whether all before `point` is done. Asks the device at most once; the first
- * question about a known stream may record an event there. */
+ * question about a known stream may record an event there. That the device fails, or
+ * that a capture is in the way, is no answer: false. weir_point_sync tells it. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_point_query(weir_device *device, weir_point point, bool *out);
 

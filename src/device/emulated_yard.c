@@ -164,7 +164,7 @@ static weir_status commit(uintptr_t ptr, size_t bytes)
 
 weir_status weir__yard_take(size_t bytes, size_t alignment, void **out)
 {
-    bytes = round_up(bytes, WEIR__YARD_GRANULE);
+    bytes = round_up(bytes + (bytes == 0), WEIR__YARD_GRANULE);
     if (alignment < WEIR__YARD_GRANULE)
         alignment = WEIR__YARD_GRANULE;
     weir__block *piece = NULL, *others[] = { weir__block_make(0, 0, true),
