@@ -31,6 +31,7 @@ typedef struct seat {
     const void *what; /* it is blocked on, or waits for */
     seat_state state;
     bool alone; /* it was woken because nobody else can go on */
+    bool gave_way; /* and not all others have since */
 } seat;
 
 struct weir__baton {
@@ -154,16 +155,31 @@ bool weir__baton_block(const void *what, bool is_lock, uint64_t owner)
     return !self->alone;
 }
 
+/* Another that can go on, and has not given way; null: there is none. */
+static seat *seat_beside(weir__baton *baton, const seat *self)
+{
+    seat *found = NULL;
+    for (uint32_t left = baton->count; left > 0; left--) {
+        seat *other = &baton->seats[left - 1];
+        if (other != self && other->state == SEAT_RUNNABLE && !other->gave_way &&
+            (found == NULL || baton->choose(baton->context, 2) == 0))
+            found = other;
+    }
+    return found;
+}
+
 bool weir__baton_give_way(void)
 {
     seat *self = seat_self();
-    uint32_t others = self == NULL ? 0 : seats_runnable(self->baton) - 1;
-    if (others == 0)
+    if (self == NULL)
         return false;
     weir__baton *baton = self->baton;
-    self->state = SEAT_WAITING; /* not to be chosen, which changes back at once */
-    seat *next = seat_next(baton);
-    self->state = SEAT_RUNNABLE;
+    seat *next = seat_beside(baton, self);
+    self->gave_way = next != NULL;
+    for (uint32_t i = 0; next == NULL && i < baton->count; i++)
+        baton->seats[i].gave_way = false;
+    if (next == NULL)
+        return false;
     turn_give(next);
     turn_await(self);
     return true;

@@ -439,12 +439,15 @@ void weir__order_capture_release(weir__order *order, uint64_t id, weir__mark at)
 
 /* ---- the whole ---- */
 
+/* So many devices are told apart, one after the other; ids stay below 2^62. */
+#define ORDERS_MAX ((UINT64_C(1) << 22) - 1)
+
 /* No point of another device's, or of one that was closed, names a clock of this. */
 static uint64_t first_name(void)
 {
     static _Atomic uint64_t orders;
-    return (atomic_fetch_add_explicit(&orders, 1, memory_order_relaxed) + 1)
-           << CLOCK_ID_BITS;
+    const uint64_t before = atomic_fetch_add_explicit(&orders, 1, memory_order_relaxed);
+    return (before % ORDERS_MAX + 1) << CLOCK_ID_BITS;
 }
 
 weir_status weir__order_create(weir_device *device, bool eager, weir__order **out)

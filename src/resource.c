@@ -103,6 +103,8 @@ static WEIR_COLD void tell_allocate(weir_resource *mr, weir_stream stream, void 
 {
     mr->device->ops->note_allocate(mr->device->self, stream_for_ledger(mr, stream), ptr,
                                    bytes);
+    if (mr->properties.usable_at_once)
+        mr->device->ops->note_at_once(mr->device->self, ptr, bytes);
 }
 
 static WEIR_COLD void tell_extend(weir_resource *mr, weir_stream stream, void *ptr,
@@ -110,6 +112,8 @@ static WEIR_COLD void tell_extend(weir_resource *mr, weir_stream stream, void *p
 {
     mr->device->ops->note_extend(mr->device->self, stream_for_ledger(mr, stream), ptr,
                                  bytes, new_bytes);
+    if (mr->properties.usable_at_once)
+        mr->device->ops->note_at_once(mr->device->self, ptr, new_bytes);
 }
 
 /* Before the resource takes the block back, for afterwards it may be another thread's

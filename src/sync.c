@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -192,10 +191,11 @@ static void lock_by_turns(weir__mutex *mutex)
 {
     if (mutex->rank < WEIR__RANK_LEAF)
         weir__yield();
+    static const struct timespec millisecond = { .tv_nsec = 1000000 };
     while (!weir__word_take(&mutex->word)) {
         if (!weir__baton_block(mutex, true, owner_get(mutex)) && /* it is outside */
             !weir__baton_give_way())
-            (void)sched_yield();
+            weir__futex_wait(&mutex->word, 1, &millisecond);
     }
 }
 

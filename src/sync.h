@@ -163,7 +163,7 @@ bool weir__baton_block(const void *what, bool is_lock, uint64_t owner);
 void weir__baton_wake(const void *what);
 /* What the running thread waits for is in the hands of a thread outside of the run, who
  * may be waiting for another of the run: that goes on, until the turn comes back.
- * False: there is no other that can. */
+ * False: no other can, or all that can have given way as well: it is time to sleep. */
 bool weir__baton_give_way(void);
 
 #endif

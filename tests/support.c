@@ -315,3 +315,18 @@ void must_be_misuse(misuse_log *log, weir_misuse_kind kind, const void *ptr)
     must(log->message[0] != '\0');
     memset(log, 0, sizeof *log);
 }
+
+/* ---- addresses ---- */
+
+size_t support_limit_addresses(size_t more, struct rlimit *before)
+{
+    size_t pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    must(file != NULL && fscanf(file, "%zu", &pages) == 1);
+    fclose(file);
+    must(getrlimit(RLIMIT_AS, before) == 0);
+    struct rlimit now = *before;
+    now.rlim_cur = pages * (size_t)sysconf(_SC_PAGESIZE) + more;
+    must(setrlimit(RLIMIT_AS, &now) == 0);
+    return now.rlim_cur;
+}

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -156,6 +157,12 @@ weir_status support_host_await(weir_device *device, uintptr_t channel);
 weir_status support_stream_create(weir_device *device, weir_stream_kind kind,
                                   weir_stream *out);
 weir_status support_stream_destroy(weir_device *device, weir_stream stream);
+
+/* ---- addresses ---- */
+
+/* The calling process may have so many more addresses than it has, until setrlimit has
+ * put back *before. Returns how many that is. */
+size_t support_limit_addresses(size_t more, struct rlimit *before);
 
 /* ---- misuse ---- */
 

@@ -71,6 +71,11 @@ static void note_extend(void *self, weir_stream stream, void *ptr, size_t bytes,
     weir__emulated_ops.note_extend(emulated_of(self), stream, ptr, bytes, new_bytes);
 }
 
+static void note_at_once(void *self, void *ptr, size_t bytes)
+{
+    weir__emulated_ops.note_at_once(emulated_of(self), ptr, bytes);
+}
+
 static void note_cut(void *self, void *ptr, size_t bytes, size_t from, size_t to)
 {
     weir__emulated_ops.note_cut(emulated_of(self), ptr, bytes, from, to);
@@ -126,6 +131,7 @@ static void dress(weir_device *device)
     ops.emulated = emulated_of;
     ops.note_allocate = note_allocate;
     ops.note_extend = note_extend;
+    ops.note_at_once = note_at_once;
     ops.note_cut = note_cut;
     ops.note_deallocate = note_deallocate;
     ops.note_release = note_release;

@@ -1,25 +1,6 @@
 /* test_heap_room.c - a heap where there is room for no more records: in a process that
  * may have few addresses. */
-#include <stdio.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include "support_heap.h"
-
-/* The calling process may have so many more addresses than it has. Returns how many
- * that is. */
-static size_t limit_addresses(size_t more, struct rlimit *before)
-{
-    size_t pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    must(file != NULL && fscanf(file, "%zu", &pages) == 1);
-    fclose(file);
-    must(getrlimit(RLIMIT_AS, before) == 0);
-    struct rlimit now = *before;
-    now.rlim_cur = pages * (size_t)sysconf(_SC_PAGESIZE) + more;
-    must(setrlimit(RLIMIT_AS, &now) == 0);
-    return now.rlim_cur;
-}
 
 /* Who has few shall have some left for all else. */
 static void addresses_are_not_all_taken(void **state)
@@ -27,7 +8,7 @@ static void addresses_are_not_all_taken(void **state)
     (void)state;
     const size_t bytes = (size_t)1 << 20, most = (size_t)1 << 12;
     struct rlimit before;
-    const size_t limit = limit_addresses(most * bytes, &before);
+    const size_t limit = support_limit_addresses(most * bytes, &before);
     size_t count = most;
     void *few = weir__host_reserve(bytes, &count, 1, false);
     must(setrlimit(RLIMIT_AS, &before) == 0);
@@ -65,7 +46,7 @@ static void give_all_back(weir__heap *heap, const weir__chunk *chunk)
 static bool open_heap_within(size_t addresses, weir__heap *heap)
 {
     struct rlimit before;
-    (void)limit_addresses(addresses, &before);
+    (void)support_limit_addresses(addresses, &before);
     bool is_open = weir__heap_init(heap);
     must(setrlimit(RLIMIT_AS, &before) == 0);
     return is_open;

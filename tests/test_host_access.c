@@ -135,6 +135,31 @@ static void block_that_went_back_is_not_touched(void **state)
     scene_close(&it, 1);
 }
 
+/* Where that is promised; what a pool hands out may still be at work on its stream. */
+static void block_is_touched_at_once(void **state)
+{
+    (void)state;
+    static const char *const specs[] = { "pinned", "managed", "system", "pool/pinned" };
+    for (size_t i = 0; i < 4; i++) {
+        scene it = scene_open();
+        weir_resource *mr;
+        must_ok(weir_resource_open(it.device, specs[i], &mr));
+        const bool is_pool = i == 3;
+        for (int round = 0; round < 2; round++) {
+            void *ptr = take(mr, it.stream, BYTES);
+            must_ok(try_access(&it, ptr, BYTES, WEIR_EMULATED_WRITE));
+            must_ok(weir_copy(it.device, it.stream, it.ptr, ptr, BYTES));
+            give(mr, it.stream, ptr, BYTES);
+            must_ok(weir_stream_sync(it.device, it.stream));
+        }
+        if (is_pool)
+            must_be_told(&it, "write by the host is not ordered after allocate on");
+        weir_resource_unref(mr);
+        give_all(&it);
+        scene_close(&it, is_pool ? 2 : 0);
+    }
+}
+
 static void only_what_the_host_can_touch_is_judged(void **state)
 {
     (void)state;
@@ -169,6 +194,7 @@ int main(void)
         cmocka_unit_test(staging_is_refilled_behind_its_copy),
         cmocka_unit_test(what_comes_later_is_behind_it),
         cmocka_unit_test(block_that_went_back_is_not_touched),
+        cmocka_unit_test(block_is_touched_at_once),
         cmocka_unit_test(only_what_the_host_can_touch_is_judged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -396,6 +396,24 @@ static void large_blocks_have_room(void **state)
     close_emulated(device);
 }
 
+/* What was mapped for smaller ones is let go of, where addresses are few. */
+static void larger_and_larger_blocks_have_addresses(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    weir_device *device = open_stepped(0);
+    (void)support_limit_addresses((size_t)3 << 30, &before);
+    for (size_t i = 1; i <= 16; i++) {
+        void *ptr = NULL;
+        weir_status status = weir__host_malloc(device, i << 27, 256, &ptr);
+        if (status == WEIR_OK)
+            must_ok(weir__host_free_device(device, ptr));
+        must_equal(status, WEIR_OK);
+    }
+    must(setrlimit(RLIMIT_AS, &before) == 0);
+    close_emulated(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +432,7 @@ int main(void)
         cmocka_unit_test(what_was_given_back_is_no_memory),
         cmocka_unit_test(late_work_finds_pages),
         cmocka_unit_test(large_blocks_have_room),
+        cmocka_unit_test(larger_and_larger_blocks_have_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

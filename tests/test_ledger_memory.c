@@ -268,6 +268,16 @@ static void use_of_what_was_released(bool with)
     write_on(A);
 }
 
+/* What was handed out for one and goes back in another is the first one's. */
+static void use_of_what_another_capture_gave_back(bool with)
+{
+    allocate_on(CAPTURE);
+    deallocate_on(OTHER_CAPTURE);
+    weir__ledger_stream_is_graphs(ledger, A);
+    weir__ledger_release(ledger, with ? OTHER_CAPTURE : CAPTURE);
+    write_on(A);
+}
+
 static void use_of_what_went_back_to_nobody(bool with)
 {
     allocate_on(CAPTURE);
@@ -299,6 +309,7 @@ static void use_after_free_is_found_even_in_order(void **state)
     check_edge(use_of_what_a_capture_keeps);
     check_edge(use_of_what_a_capture_had);
     check_edge(use_of_what_was_released);
+    check_edge(use_of_what_another_capture_gave_back);
     check_edge(use_of_what_went_back_to_nobody);
     check_edge(use_beyond_the_block);
 }

@@ -11,8 +11,8 @@ typedef struct scene {
     weir__mutex lock;
     weir__gate gate;
     atomic_bool is_held;   /* the lock, or the gate: by the thread outside */
-    atomic_bool is_wanted; /* by the first of the run */
-    atomic_bool is_helped; /* by the second */
+    atomic_uint is_wanted; /* by so many of the run */
+    atomic_bool is_helped; /* by its last */
 } scene;
 
 typedef struct part {
@@ -35,7 +35,7 @@ static uint32_t choose_the_first(void *context, uint32_t n)
 
 static void help(scene *it)
 {
-    must(atomic_load(&it->is_wanted)); /* else there is nothing to see */
+    must(atomic_load(&it->is_wanted) > 0); /* else there is nothing to see */
     atomic_store(&it->is_helped, true);
 }
 
@@ -45,16 +45,22 @@ static void wait_for(atomic_bool *flag)
         sched_yield();
 }
 
-/* `hold` runs outside; in the run the first wants what that has, and then the second
- * helps it. */
-static void play_beside(scene *it, void *(*hold)(void *), void (*want)(scene *))
+#define WANT_MOST 3u
+
+/* `hold` runs outside; in the run so many want what that has, and then one helps it. */
+static void play_beside(scene *it, void *(*hold)(void *), void (*want)(scene *),
+                        size_t wanting)
 {
     pthread_t outside;
-    part parts[] = { { it, want }, { it, help } };
-    void *arguments[] = { &parts[0], &parts[1] };
+    part parts[WANT_MOST + 1];
+    void *arguments[WANT_MOST + 1];
+    for (size_t i = 0; i <= wanting; i++) {
+        parts[i] = (part){ it, i == wanting ? help : want };
+        arguments[i] = &parts[i];
+    }
     must(pthread_create(&outside, NULL, hold, it) == 0);
     wait_for(&it->is_held);
-    must_ok(weir__baton_run(choose_the_first, NULL, 1, 2, play, arguments));
+    must_ok(weir__baton_run(choose_the_first, NULL, 1, wanting + 1, play, arguments));
     must(pthread_join(outside, NULL) == 0);
     must(atomic_load(&it->is_helped));
 }
@@ -71,7 +77,7 @@ static void *hold_lock(void *argument)
 
 static void want_lock(scene *it)
 {
-    atomic_store(&it->is_wanted, true);
+    atomic_fetch_add(&it->is_wanted, 1);
     weir__mutex_lock(&it->lock);
     weir__mutex_unlock(&it->lock);
 }
@@ -79,10 +85,12 @@ static void want_lock(scene *it)
 static void holder_of_a_lock_may_wait_for_the_run(void **state)
 {
     (void)state;
-    scene it = { .is_held = false };
-    weir__mutex_init(&it.lock, WEIR__RANK_LEAF); /* where no turn is lost before */
-    play_beside(&it, hold_lock, want_lock);
-    weir__mutex_destroy(&it.lock);
+    for (size_t wanting = 1; wanting <= WANT_MOST; wanting++) {
+        scene it = { .is_held = false };
+        weir__mutex_init(&it.lock, WEIR__RANK_LEAF); /* where no turn is lost before */
+        play_beside(&it, hold_lock, want_lock, wanting);
+        weir__mutex_destroy(&it.lock);
+    }
 }
 
 static void *be_inside(void *argument)
@@ -98,7 +106,7 @@ static void *be_inside(void *argument)
 
 static void close_gate(scene *it)
 {
-    atomic_store(&it->is_wanted, true);
+    atomic_fetch_add(&it->is_wanted, 1);
     weir__gate_close_begin(&it->gate);
     weir__gate_barrier();
     weir__gate_close_wait(&it->gate);
@@ -109,7 +117,7 @@ static void owner_of_a_gate_may_wait_for_the_run(void **state)
 {
     (void)state;
     scene it = { .is_held = false };
-    play_beside(&it, be_inside, close_gate);
+    play_beside(&it, be_inside, close_gate, 1);
 }
 
 int main(void)

@@ -226,6 +226,8 @@ typedef struct weir__device_ops {
      * stream, and may rest on what this thread knows; so that is now behind it. */
     void (*note_allocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
     void (*note_deallocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
+    /* The host may touch the block that was just handed out, at once. */
+    void (*note_at_once)(void *self, void *ptr, size_t bytes);
     /* What went back to a capture is nobody's any more: its graph has run. */
     void (*note_release)(void *self, uint64_t capture);
     /* Such a block of `bytes` is `new_bytes` long from now on. */

@@ -150,6 +150,13 @@ static void note_allocate(void *device, weir_stream stream, void *ptr, size_t by
     note_extend(device, stream, ptr, 0, bytes);
 }
 
+static void note_at_once(void *device, void *ptr, size_t bytes)
+{
+    weir__emulated *self = device;
+    if (self->ledger != NULL)
+        weir__ledger_at_once(self->ledger, (uintptr_t)ptr, bytes);
+}
+
 static void note_cut(void *device, void *ptr, size_t bytes, size_t from, size_t to)
 {
     weir__emulated *self = device;
@@ -326,6 +333,7 @@ const weir__device_ops weir__emulated_ops = {
     .emulated = emulated_itself,
     .note_allocate = note_allocate,
     .note_extend = note_extend,
+    .note_at_once = note_at_once,
     .note_cut = note_cut,
     .note_deallocate = note_deallocate,
     .note_release = note_release,

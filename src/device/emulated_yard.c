@@ -1,4 +1,9 @@
-/* emulated_yard.c - see emulated_yard.h. */
+/* emulated_yard.c - see emulated_yard.h.
+ *
+ * Stretches of addresses are cut into pieces, free and taken. A stretch is memory up to
+ * where it ever was handed out; what is given back stays memory, for the next to find,
+ * until there is much of that: then the system gets the pages. A stretch that nobody
+ * has a piece of is unmapped only when the system has no more addresses, or memory. */
 #include "device/emulated_yard.h"
 
 #include <sys/mman.h>
@@ -6,21 +11,23 @@
 #include "device/emulated.h"
 #include "internal.h"
 
-#define PAGE    ((size_t)4096)
-#define STRETCH ((size_t)64 << 20) /* mapped at once, at least */
+#define PAGE      ((size_t)4096)
+#define STRETCH   ((size_t)64 << 20) /* mapped at once, at least */
+#define KEPT_MOST ((size_t)64 << 20) /* of pages that nobody has */
 
-/* Addresses that were mapped at once. */
 typedef struct stretch {
     struct stretch *next;
     uintptr_t base;
     size_t bytes;
+    size_t committed;
 } stretch;
 
 static weir__mutex yard_lock = WEIR__MUTEX_INIT(WEIR__RANK_MEMORY);
 /* Guarded by yard_lock: */
 static stretch *stretches;
-static weir__blocks pieces; /* of all stretches, free and taken */
+static weir__blocks pieces; /* of all stretches */
 static size_t devices;
+static size_t kept;         /* given back since the system got pages, and not taken */
 
 static uintptr_t round_up(uintptr_t number, size_t to)
 {
@@ -28,6 +35,10 @@ static uintptr_t round_up(uintptr_t number, size_t to)
 }
 
 /* ---- stretches ---- */
+
+/* What looks for leaks has to look into the yard, as it would into malloc's. */
+void __lsan_register_root_region(const void *ptr, size_t bytes) __attribute__((weak));
+void __lsan_unregister_root_region(const void *ptr, size_t bytes) __attribute__((weak));
 
 static weir_status fail_host(void)
 {
@@ -38,6 +49,44 @@ static weir_status fail_full(size_t bytes)
 {
     return weir__fail_native(WEIR_OUT_OF_MEMORY, WEIR__NATIVE_OUT_OF_MEMORY,
                              "the host has no %zu bytes", bytes);
+}
+
+/* Under the lock, as the next two. Null: there is none. */
+static stretch *stretch_of(uintptr_t ptr, size_t bytes)
+{
+    stretch *at = stretches;
+    while (at != NULL && (ptr >= at->base + at->bytes || at->base >= ptr + bytes))
+        at = at->next;
+    return at;
+}
+
+static void stretch_end(stretch **link)
+{
+    stretch *ended = *link;
+    *link = ended->next;
+    if (__lsan_unregister_root_region != NULL)
+        __lsan_unregister_root_region((void *)ended->base, ended->bytes);
+    (void)munmap((void *)ended->base, ended->bytes);
+    weir__host_free(ended);
+}
+
+/* Those that are one free piece; false: there were none. */
+static bool stretches_drop(void)
+{
+    bool any = false;
+    for (stretch **link = &stretches; *link != NULL;) {
+        weir__block *piece = weir__blocks_at_or_below(&pieces, (*link)->base);
+        bool is_free = piece->is_free && piece->bytes == (*link)->bytes;
+        if (is_free) {
+            weir__blocks_remove(&pieces, piece);
+            weir__host_free(piece);
+            stretch_end(link);
+        } else {
+            link = &(*link)->next;
+        }
+        any = any || is_free;
+    }
+    return any;
 }
 
 /* Adds a stretch with room for so many bytes. */
@@ -55,6 +104,8 @@ static weir_status stretch_add(size_t bytes)
         weir__host_free(made);
         return has_records ? fail_full(bytes) : fail_host();
     }
+    if (__lsan_register_root_region != NULL)
+        __lsan_register_root_region(base, room);
     piece->ptr = (uintptr_t)base;
     piece->bytes = room;
     *made = (stretch){ .base = (uintptr_t)base, .bytes = room };
@@ -83,26 +134,22 @@ void weir__yard_close(void)
     const bool is_last = --devices == 0;
     if (is_last)
         weir__blocks_clear(&pieces);
-    while (is_last && stretches != NULL) {
-        stretch *ended = stretches;
-        stretches = ended->next;
-        (void)munmap((void *)ended->base, ended->bytes);
-        weir__host_free(ended);
-    }
+    while (is_last && stretches != NULL)
+        stretch_end(&stretches);
+    if (is_last)
+        kept = 0;
     weir__mutex_unlock(&yard_lock);
 }
 
 bool weir__yard_has(uintptr_t ptr, size_t bytes)
 {
     weir__mutex_lock(&yard_lock);
-    const stretch *at = stretches;
-    while (at != NULL && (ptr >= at->base + at->bytes || at->base >= ptr + bytes))
-        at = at->next;
+    bool has = stretch_of(ptr, bytes) != NULL;
     weir__mutex_unlock(&yard_lock);
-    return at != NULL;
+    return has;
 }
 
-/* ---- pieces ---- */
+/* ---- pieces: under the lock ---- */
 
 /* Leaves a free piece its first `bytes` bytes; the rest becomes `rest`, or there is
  * none. */
@@ -135,31 +182,96 @@ static weir__block *piece_take(size_t bytes, size_t alignment, weir__block *othe
     }
     piece->is_free = false;
     piece_cut(piece, bytes, others[1]);
+    kept -= kept < bytes ? kept : bytes;
     return piece;
 }
 
-/* Two neighbours, both free, become the first of them. */
-static void pieces_merge(weir__block *first, weir__block *second)
+/* Makes one of two neighbours in a stretch, if both are free; false: not so. */
+static bool pieces_merge(weir__block *first, weir__block *second)
 {
+    if (first == NULL || second == NULL || !first->is_free || !second->is_free ||
+        first->ptr + first->bytes != second->ptr ||
+        stretch_of(second->ptr, 1)->base == second->ptr)
+        return false;
     weir__blocks_remove(&pieces, second);
     first->bytes += second->bytes;
     weir__blocks_refresh(&pieces, first);
     weir__host_free(second);
+    return true;
 }
 
-static bool are_neighbours(const weir__block *first, const weir__block *second)
+static void piece_free(weir__block *piece)
 {
-    return first != NULL && second != NULL && first->is_free && second->is_free &&
-           first->ptr + first->bytes == second->ptr;
+    kept += piece->bytes;
+    piece->is_free = true;
+    weir__blocks_refresh(&pieces, piece);
+    (void)pieces_merge(piece, weir__blocks_above(&pieces, piece->ptr));
+    (void)pieces_merge(weir__blocks_at_or_below(&pieces, piece->ptr - 1), piece);
 }
 
-/* Makes them memory: not all of the last page need be the block's. */
-static weir_status commit(uintptr_t ptr, size_t bytes)
+/* The system gets all pages that free pieces have to themselves. */
+static void pages_give_back(void)
 {
-    const uintptr_t begin = ptr & ~(uintptr_t)(PAGE - 1);
-    return mprotect((void *)begin, ptr + bytes - begin, PROT_READ | PROT_WRITE) == 0
-               ? WEIR_OK
-               : fail_full(bytes);
+    for (const weir__block *piece = weir__blocks_above(&pieces, 0); piece != NULL;
+         piece = weir__blocks_above(&pieces, piece->ptr)) {
+        const uintptr_t first = round_up(piece->ptr, PAGE);
+        const uintptr_t last = (piece->ptr + piece->bytes) & ~(uintptr_t)(PAGE - 1);
+        if (piece->is_free && first < last)
+            (void)madvise((void *)first, last - first, MADV_DONTNEED);
+    }
+    kept = 0;
+}
+
+/* Makes a piece memory, and what is in front of it in its stretch; false: the system
+ * has not so much. */
+static bool piece_commit(const weir__block *piece)
+{
+    stretch *of = stretch_of(piece->ptr, 1);
+    const size_t end = round_up(piece->ptr + piece->bytes - of->base, PAGE);
+    if (end <= of->committed)
+        return true;
+    if (mprotect((void *)(of->base + of->committed), end - of->committed,
+                 PROT_READ | PROT_WRITE) != 0)
+        return false;
+    of->committed = end;
+    return true;
+}
+
+/* ---- taking and giving ---- */
+
+/* null with WEIR_OK: another stretch is wanted. */
+static weir_status try_take(size_t bytes, size_t alignment, weir__block *others[2],
+                            weir__block **out)
+{
+    weir_status status = WEIR_OK;
+    weir__mutex_lock(&yard_lock);
+    *out = piece_take(bytes, alignment, others);
+    if (*out != NULL && !piece_commit(*out)) {
+        piece_free(*out);
+        status = fail_full(bytes);
+    }
+    weir__mutex_unlock(&yard_lock);
+    return status;
+}
+
+static weir_status take(size_t bytes, size_t alignment, void **out)
+{
+    weir__block *piece = NULL, *others[] = { weir__block_make(0, 0, true),
+                                             weir__block_make(0, 0, true) };
+    bool has_records = others[0] != NULL && others[1] != NULL;
+    weir_status status = has_records ? WEIR_OK : fail_host();
+    while (status == WEIR_OK && piece == NULL) {
+        status = try_take(bytes, alignment, others, &piece);
+        if (status == WEIR_OK && piece == NULL)
+            status = stretch_add(bytes + alignment);
+    }
+    if (piece == NULL) {
+        weir__host_free(others[0]);
+        weir__host_free(others[1]);
+    }
+    if (status == WEIR_OK)
+        *out = (void *)piece->ptr;
+    return status;
 }
 
 weir_status weir__yard_take(size_t bytes, size_t alignment, void **out)
@@ -167,43 +279,13 @@ weir_status weir__yard_take(size_t bytes, size_t alignment, void **out)
     bytes = round_up(bytes + (bytes == 0), WEIR__YARD_GRANULE);
     if (alignment < WEIR__YARD_GRANULE)
         alignment = WEIR__YARD_GRANULE;
-    weir__block *piece = NULL, *others[] = { weir__block_make(0, 0, true),
-                                             weir__block_make(0, 0, true) };
-    bool has_records = others[0] != NULL && others[1] != NULL;
-    weir_status status = has_records ? WEIR_OK : fail_host();
-    while (status == WEIR_OK && piece == NULL) {
-        weir__mutex_lock(&yard_lock);
-        piece = piece_take(bytes, alignment, others);
-        weir__mutex_unlock(&yard_lock);
-        if (piece == NULL)
-            status = stretch_add(bytes + alignment);
-    }
-    if (status != WEIR_OK) {
-        weir__host_free(others[0]);
-        weir__host_free(others[1]);
+    weir_status status = take(bytes, alignment, out);
+    if (status != WEIR_OUT_OF_MEMORY)
         return status;
-    }
-    void *const ptr = (void *)piece->ptr;
-    status = commit(piece->ptr, bytes);
-    if (status == WEIR_OK)
-        *out = ptr;
-    else
-        weir__yard_give(ptr);
-    return status;
-}
-
-/* The pages from `first` to `last` that a free piece has to itself go back to the
- * system. */
-static void pages_give_back(const weir__block *piece, uintptr_t first, uintptr_t last)
-{
-    first &= ~(uintptr_t)(PAGE - 1);
-    last = round_up(last, PAGE);
-    if (first < piece->ptr)
-        first += PAGE;
-    if (last > piece->ptr + piece->bytes)
-        last -= PAGE;
-    if (first < last)
-        (void)madvise((void *)first, last - first, MADV_DONTNEED);
+    weir__mutex_lock(&yard_lock);
+    bool has_room = stretches_drop();
+    weir__mutex_unlock(&yard_lock);
+    return has_room ? take(bytes, alignment, out) : status;
 }
 
 void weir__yard_give(void *ptr)
@@ -212,17 +294,8 @@ void weir__yard_give(void *ptr)
     weir__block *piece = weir__blocks_at_or_below(&pieces, (uintptr_t)ptr);
     WEIR_CHECK(piece != NULL && piece->ptr == (uintptr_t)ptr && !piece->is_free,
                "what is given back was taken");
-    const uintptr_t end = piece->ptr + piece->bytes;
-    piece->is_free = true;
-    weir__blocks_refresh(&pieces, piece);
-    weir__block *above = weir__blocks_above(&pieces, piece->ptr);
-    if (are_neighbours(piece, above))
-        pieces_merge(piece, above);
-    weir__block *below = weir__blocks_at_or_below(&pieces, piece->ptr - 1);
-    if (are_neighbours(below, piece)) {
-        pieces_merge(below, piece);
-        piece = below;
-    }
-    pages_give_back(piece, (uintptr_t)ptr, end);
+    piece_free(piece);
+    if (kept > KEPT_MOST)
+        pages_give_back();
     weir__mutex_unlock(&yard_lock);
 }

@@ -1,8 +1,7 @@
 /* emulated_yard.h - addresses for what emulated devices make of the host's memory. All
- * are theirs until the last device that has made any is closed: so nobody else's memory
- * is ever where some was that was given back, and who touches that is seen. Until then
- * it can be touched: work that was put on a stream too late finds nothing there, and
- * does no harm. */
+ * are theirs until the last device is closed (or the system has no more): so nobody
+ * else's memory is where some was that was given back, and who touches that is seen.
+ * Until then it can be touched: work that was put on a stream too late does no harm. */
 #ifndef WEIR_DEVICE_EMULATED_YARD_H
 #define WEIR_DEVICE_EMULATED_YARD_H
 
@@ -14,8 +13,8 @@
 
 #define WEIR__YARD_GRANULE ((size_t)512)
 
-/* One device more, or less: with the last all is unmapped. OUT_OF_HOST_MEMORY: there is
- * not one more. */
+/* One device more, or less: with the last all is unmapped. OUT_OF_MEMORY,
+ * OUT_OF_HOST_MEMORY: there is not one more. */
 weir_status weir__yard_open(void);
 void weir__yard_close(void);
 

@@ -127,6 +127,9 @@ void weir__ledger_host_access(weir__ledger *ledger, const weir__ledger_owner *ow
                               uint64_t thread, uintptr_t ptr, size_t bytes,
                               bool writes);
 
+/* The host may touch that block as soon as it has been handed out. */
+void weir__ledger_at_once(weir__ledger *ledger, uintptr_t ptr, size_t bytes);
+
 /* Events. record returns the position (one reference), which the event keeps until
  * it is recorded again or destroyed. */
 weir__ledger_position *weir__ledger_record(weir__ledger *ledger, uint64_t thread,

@@ -87,13 +87,22 @@ static bool is_nothing_to(const weir__act *act, const weir__piece *piece,
            act->stream->is_graphs && strcmp(first->what, "deallocate") == 0;
 }
 
+/* The allocation of a block that the host may touch at once. */
+static bool is_open_to(const weir__act *act, const weir__piece *piece,
+                       const weir__access *first)
+{
+    return act->stream == NULL && piece->lease.is_open &&
+           first->epoch.stream == piece->lease.since.stream &&
+           first->epoch.time == piece->lease.since.time;
+}
+
 /* What the act need not be behind. Late news of a stream may come behind its own. */
 static bool is_left_out(const weir__act *act, const weir__piece *piece,
                         const weir__access *first)
 {
     return first->epoch.stream == act->epoch.stream ||
            (act->is_here_alone && (first->epoch.stream & WEIR__LEDGER_FOREIGN) != 0) ||
-           is_nothing_to(act, piece, first);
+           is_nothing_to(act, piece, first) || is_open_to(act, piece, first);
 }
 
 /* Notes each access of `piece` that the act must be behind, and is not. */
@@ -305,6 +314,18 @@ bool weir__ledger_hand_out(weir__ledger *self, const weir__act *act, uintptr_t p
     return true;
 }
 
+bool weir__ledger_open_block(weir__ledger *self, uintptr_t ptr, size_t bytes)
+{
+    uintptr_t end = weir__end_of(ptr, bytes);
+    for (weir__piece *piece = weir__history_first(&self->history, ptr);
+         piece != NULL && piece->begin < end; piece = piece->next[0]) {
+        if (is_of_block(piece, ptr, bytes))
+            piece->lease.is_open = true;
+    }
+    weir__history_heal(&self->history, ptr, end);
+    return true;
+}
+
 bool weir__ledger_has_block(const weir__ledger *self, uintptr_t ptr, size_t bytes)
 {
     uintptr_t end = weir__end_of(ptr, bytes);
@@ -325,7 +346,8 @@ bool weir__ledger_take_back(weir__ledger *self, const weir__act *act, uintptr_t 
         /* What was handed out to somebody else meanwhile stays with them. */
         if (!is_of_block(piece, ptr, bytes))
             continue;
-        uint64_t keeper = capture != 0 ? capture : piece->lease.capture;
+        /* It is that capture's still which it was handed out for. */
+        uint64_t keeper = piece->lease.capture != 0 ? piece->lease.capture : capture;
         piece->lease = (weir__lease){ .state = keeper != 0 ? WEIR__LEASE_KEPT
                                                            : WEIR__LEASE_BACK,
                                       .capture = keeper };

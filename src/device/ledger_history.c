@@ -185,7 +185,8 @@ static bool epoch_equal(weir__epoch a, weir__epoch b)
 static bool lease_equal(const weir__lease *a, const weir__lease *b)
 {
     return a->state == b->state && a->ptr == b->ptr && a->bytes == b->bytes &&
-           a->capture == b->capture && epoch_equal(a->since, b->since);
+           a->is_open == b->is_open && a->capture == b->capture &&
+           epoch_equal(a->since, b->since);
 }
 
 /* Whether `a` and the piece after it say the same. */

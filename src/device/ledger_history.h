@@ -40,6 +40,7 @@ typedef struct weir__lease {
     uintptr_t ptr;      /* out, guard: the block */
     size_t bytes;
     weir__epoch since;  /* of the allocation or deallocation; stream 0: not known */
+    bool is_open;       /* out: the host need not be behind the allocation */
     uint64_t capture;   /* out: that it was handed out for; kept: that keeps it; or 0 */
 } weir__lease;
 

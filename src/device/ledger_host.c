@@ -1,6 +1,6 @@
-/* ledger_host.c - what a host thread says that it touches itself. That is judged, and
- * not kept: what the thread puts on a stream later is behind it, and other threads are
- * not seen to be. */
+/* ledger_host.c - what a host thread says that it touches itself, and may. That is
+ * judged, and not kept: what the thread puts on a stream later is behind it, and other
+ * threads are not seen to be. */
 #include "ledger_parts.h"
 
 static bool touch(weir__ledger *self, const weir__ledger_owner *owner,
@@ -25,4 +25,10 @@ void weir__ledger_host_access(weir__ledger *self, const weir__ledger_owner *owne
     const weir__ledger_holder *host = weir__ledger_thread_of(self, thread);
     weir__ledger_out(self, host != NULL &&
                                touch(self, owner, host, ptr, bytes, writes));
+}
+
+void weir__ledger_at_once(weir__ledger *self, uintptr_t ptr, size_t bytes)
+{
+    if (weir__ledger_in(self))
+        weir__ledger_out(self, weir__ledger_open_block(self, ptr, bytes));
 }

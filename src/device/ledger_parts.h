@@ -180,6 +180,8 @@ bool weir__ledger_end_capture(weir__ledger *self, uint64_t capture);
 /* The bytes are beside `block`; or (no `block_bytes`) of no block any more. */
 bool weir__ledger_set_guard(weir__ledger *self, uintptr_t begin, uintptr_t end,
                             uintptr_t block, size_t block_bytes);
+/* The host need not be behind the allocation of that block. */
+bool weir__ledger_open_block(weir__ledger *self, uintptr_t ptr, size_t bytes);
 bool weir__ledger_has_block(const weir__ledger *self, uintptr_t ptr, size_t bytes);
 /* The bytes are a pool's, and nobody's; begin with the act, and (anew) as if nothing
  * had been before; or go back to the pool with it. */
