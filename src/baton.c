@@ -31,7 +31,7 @@ typedef struct seat {
     const void *what; /* it is blocked on, or waits for */
     seat_state state;
     bool alone; /* it was woken because nobody else can go on */
-    bool gave_way; /* and not all others have since */
+    bool gave_way; /* to others, and not all of them have since */
 } seat;
 
 struct weir__baton {
@@ -175,11 +175,12 @@ bool weir__baton_give_way(void)
         return false;
     weir__baton *baton = self->baton;
     seat *next = seat_beside(baton, self);
-    self->gave_way = next != NULL;
-    for (uint32_t i = 0; next == NULL && i < baton->count; i++)
-        baton->seats[i].gave_way = false;
-    if (next == NULL)
+    if (next == NULL) {
+        for (uint32_t i = 0; i < baton->count; i++)
+            baton->seats[i].gave_way = false;
         return false;
+    }
+    self->gave_way = true;
     turn_give(next);
     turn_await(self);
     return true;

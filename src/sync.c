@@ -1,10 +1,11 @@
 /* sync.c - locks and conditions that a stepped run sees.
  *
  * Outside of such a run they are futexes; who finds a lock taken looks some times more
- * before it sleeps. Inside, a thread that finds a lock taken by
- * another thread of the run passes its turn on and is woken by the unlock; nobody who
- * has the turn blocks in the system. What a thread outside of the run holds it asks for
- * again and again, and lets others have the turn in between. */
+ * before it sleeps. Inside, a thread that finds a lock taken by another thread of the
+ * run passes its turn on and is woken by the unlock. What a thread outside of the run
+ * holds it asks for again and again: others have the turn in between, and once all have
+ * had it, it sleeps for a millisecond; else nobody who has the turn blocks in the
+ * system. */
 #include "sync.h"
 
 #include <errno.h>
@@ -189,9 +190,9 @@ static void lock_taken(weir__mutex *mutex)
 
 static void lock_by_turns(weir__mutex *mutex)
 {
+    static const struct timespec millisecond = { .tv_nsec = 1000000 };
     if (mutex->rank < WEIR__RANK_LEAF)
         weir__yield();
-    static const struct timespec millisecond = { .tv_nsec = 1000000 };
     while (!weir__word_take(&mutex->word)) {
         if (!weir__baton_block(mutex, true, owner_get(mutex)) && /* it is outside */
             !weir__baton_give_way())

@@ -374,6 +374,17 @@ static void late_work_finds_pages(void **state)
     }
 }
 
+#define MANY ((size_t)1 << 40)
+
+/* How many the process has. */
+static size_t addresses_now(void)
+{
+    struct rlimit before;
+    const size_t addresses = support_limit_addresses(0, &before);
+    must(setrlimit(RLIMIT_AS, &before) == 0);
+    return addresses;
+}
+
 /* Of more than is mapped at once, and aligned to more than pages. */
 static void large_blocks_have_room(void **state)
 {
@@ -389,8 +400,12 @@ static void large_blocks_have_room(void **state)
     }
     for (size_t i = 0; i < 6; i++)
         must_ok(weir__host_free_device(device, ptr[(i * 5 + 2) % 6]));
+    must_ok(weir__host_malloc(device, 1000, 256, &ptr[1]));
+    const size_t addresses = addresses_now();
     must_answer(WEIR_OUT_OF_MEMORY,
                 weir__host_malloc(device, (size_t)1 << 46, 256, &ptr[0]));
+    must(addresses_now() < addresses + MANY); /* nothing stays mapped for it */
+    must_ok(weir__host_free_device(device, ptr[1]));
     must_answer(WEIR_OUT_OF_MEMORY,
                 weir__host_malloc(device, SIZE_MAX, 256, &ptr[0]));
     close_emulated(device);

@@ -211,6 +211,29 @@ static void release_under_running_work_is_found(void **state)
     must_equal(weir__host_live(), live);
 }
 
+/* The host may touch it, but not take it away. */
+static void end_of_what_is_open(bool with)
+{
+    allocate_on(A);
+    weir__ledger_at_once(ledger, BASE, BLOCK);
+    weir__ledger_host_access(ledger, &our_owner, host, BASE, BLOCK, true);
+    if (with)
+        host_waits(record(A));
+    weir__ledger_memory_end(ledger, host, BASE);
+}
+
+static void what_the_host_may_touch_does_not_end_at_once(void **state)
+{
+    (void)state;
+    for (int with = 1; with >= 0; with--) {
+        set_scene();
+        end_of_what_is_open(with != 0);
+        must_have_found(with ? 0 : 1, with != 0);
+        weir__ledger_memory_begin(ledger, &our_owner, host, BASE, SIZE);
+        clear_scene();
+    }
+}
+
 /* ---- leases ---- */
 
 static void use_after_free(bool with)
@@ -546,6 +569,7 @@ int main(void)
         cmocka_unit_test(captures_block_is_owned),
         cmocka_unit_test(history_outlives_the_block),
         cmocka_unit_test(release_under_running_work_is_found),
+        cmocka_unit_test(what_the_host_may_touch_does_not_end_at_once),
         cmocka_unit_test(use_after_free_is_found_even_in_order),
         cmocka_unit_test(handing_out_what_is_out_is_found),
         cmocka_unit_test(an_extended_block_is_one),

@@ -218,11 +218,13 @@ weir_emulated_host_await(weir_device *device, uintptr_t channel);
 /* Says that the calling thread touches bytes itself, now: it reads a result, or fills
  * what a copy has read. That is how the ledger sees it, for the host needs no call for
  * that: it judges the access by what this thread has waited for, asked with success, or
- * been told. It is not kept: what this thread puts on streams later is behind it, and
- * whether another thread is, nobody looks.
+ * been told. The allocation of a block counts, but where its resource says that blocks
+ * are usable at once (weir/resource.h). It is not kept: what this thread puts on
+ * streams later is behind it, and whether another thread is, nobody looks.
  *
- *   DEVICE_ERROR   a range is no memory that the host can touch (of the device, given
- *                  back, or not inside one allocation): none was judged */
+ *   DEVICE_ERROR       a range is no memory that the host can touch (of the device,
+ *                      given back, or not inside one allocation): none was judged
+ *   INVALID_ARGUMENT   `ranges` is null and `count` is not 0, or an access is none */
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_host_access(weir_device *device, const weir_emulated_range *ranges,
                           size_t count);

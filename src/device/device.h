@@ -226,15 +226,15 @@ typedef struct weir__device_ops {
      * stream, and may rest on what this thread knows; so that is now behind it. */
     void (*note_allocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
     void (*note_deallocate)(void *self, weir_stream stream, void *ptr, size_t bytes);
-    /* The host may touch the block that was just handed out, at once. */
-    void (*note_at_once)(void *self, void *ptr, size_t bytes);
-    /* What went back to a capture is nobody's any more: its graph has run. */
-    void (*note_release)(void *self, uint64_t capture);
     /* Such a block of `bytes` is `new_bytes` long from now on. */
     void (*note_extend)(void *self, weir_stream stream, void *ptr, size_t bytes,
                         size_t new_bytes);
     /* Such a block is several from now on, one of them from `from` to `to`. */
     void (*note_cut)(void *self, void *ptr, size_t bytes, size_t from, size_t to);
+    /* The host may touch such a block as soon as it is handed out. */
+    void (*note_at_once)(void *self, void *ptr, size_t bytes);
+    /* What went back to a capture is nobody's any more: its graph is not launched. */
+    void (*note_release)(void *self, uint64_t capture);
     /* Hand-overs between host threads inside Weir. A thread that has learnt that
      * `event` (as it was recorded when this thread asked; null: all that this thread
      * knows) is done tells it to clock `key`; another that reads the done mark of

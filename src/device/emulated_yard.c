@@ -274,18 +274,25 @@ static weir_status take(size_t bytes, size_t alignment, void **out)
     return status;
 }
 
+static bool drop(void)
+{
+    weir__mutex_lock(&yard_lock);
+    bool any = stretches_drop();
+    weir__mutex_unlock(&yard_lock);
+    return any;
+}
+
 weir_status weir__yard_take(size_t bytes, size_t alignment, void **out)
 {
     bytes = round_up(bytes + (bytes == 0), WEIR__YARD_GRANULE);
     if (alignment < WEIR__YARD_GRANULE)
         alignment = WEIR__YARD_GRANULE;
     weir_status status = take(bytes, alignment, out);
-    if (status != WEIR_OUT_OF_MEMORY)
-        return status;
-    weir__mutex_lock(&yard_lock);
-    bool has_room = stretches_drop();
-    weir__mutex_unlock(&yard_lock);
-    return has_room ? take(bytes, alignment, out) : status;
+    if (status == WEIR_OUT_OF_MEMORY && drop())
+        status = take(bytes, alignment, out);
+    if (status == WEIR_OUT_OF_MEMORY)
+        (void)drop(); /* what was mapped for it */
+    return status;
 }
 
 void weir__yard_give(void *ptr)

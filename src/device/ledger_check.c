@@ -91,7 +91,7 @@ static bool is_nothing_to(const weir__act *act, const weir__piece *piece,
 static bool is_open_to(const weir__act *act, const weir__piece *piece,
                        const weir__access *first)
 {
-    return act->stream == NULL && piece->lease.is_open &&
+    return act->stream == NULL && act->is_operation && piece->lease.is_open &&
            first->epoch.stream == piece->lease.since.stream &&
            first->epoch.time == piece->lease.since.time;
 }

@@ -8,7 +8,8 @@ static bool touch(weir__ledger *self, const weir__ledger_owner *owner,
                   bool writes)
 {
     weir__act act = { .device = weir__ledger_device_of(self, owner),
-                      .clock = &host->clock, .what = "access" };
+                      .clock = &host->clock, .is_operation = true,
+                      .what = "access" };
     if (act.device == NULL)
         return false;
     bool looked =
