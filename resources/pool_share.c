@@ -167,13 +167,20 @@ static bool take_piece_locked(weir__request *request, uint32_t block, size_t byt
     return false;
 }
 
+/* As many whole requests as fit into `bytes` bytes, at least one: where all are alike
+ * nothing is left over between pieces. */
+static size_t whole_requests(const weir__request *request, size_t bytes)
+{
+    return most(request->bytes, bytes - bytes % request->bytes);
+}
+
 bool weir__pool_take_fresh_locked(weir__request *request, uint32_t block)
 {
     const size_t part = weir__pool_growth_now(request->pool) / 8;
-    const size_t bytes = most(POOL_PIECE_LEAST, part & ~(WEIR__HEAP_GRAIN - 1));
+    const size_t bytes = most(POOL_PIECE_LEAST, part);
     /* Mark 0 of any clock is done: what is never used stays for all to take. */
     return wants_pieces(request) &&
-           take_piece_locked(request, block, most(request->bytes, bytes),
+           take_piece_locked(request, block, whole_requests(request, bytes),
                              (weir__mark){ request->clock, 0 });
 }
 
@@ -181,8 +188,7 @@ size_t weir__pool_piece_bytes(const weir__request *request)
 {
     if (!wants_pieces(request))
         return request->bytes;
-    size_t bytes = slack_bytes(request->pool) / 4 & ~(WEIR__HEAP_GRAIN - 1);
-    return most(request->bytes, bytes);
+    return whole_requests(request, slack_bytes(request->pool) / 4);
 }
 
 bool weir__pool_take_known_locked(weir__request *request, uint32_t block)

@@ -141,6 +141,24 @@ static void odd_growth_is_counted_right(void **state)
     close_scene(&it);
 }
 
+/* Streams in turn get all of what is held, in blocks that are no part of a power of
+ * two: what each is given holds whole ones. */
+static void pieces_hold_whole_requests(void **state)
+{
+    (void)state;
+    const size_t bytes = MIB + MIB / 4;
+    pool_scene it = open_with_slack(WEIR_EMULATED_NO_WORK, 12 * bytes, 8 * MIB, 0);
+    void *blocks[48];
+    for (int round = 0; round < 2; round++) { /* of nobody's, then of the first's */
+        for (int i = 0; i < 48; i++)
+            blocks[i] = take(it.pool, it.streams[i % STREAMS], bytes);
+        must_equal(statistics_of(it.pool).free_bytes, 0);
+        must_equal(held(&it), 48 * bytes);
+        give_many(&it, 0, bytes, 48, blocks);
+    }
+    close_scene(&it);
+}
+
 /* Without an option a test build has no slack. */
 static void without_slack_what_others_left_is_taken_first(void **state)
 {
@@ -498,6 +516,7 @@ int main(void)
         cmocka_unit_test(what_is_done_is_taken_before_the_pool_grows),
         cmocka_unit_test(an_idle_stream_strands_no_more_than_the_slack),
         cmocka_unit_test(odd_growth_is_counted_right),
+        cmocka_unit_test(pieces_hold_whole_requests),
         cmocka_unit_test(without_slack_what_others_left_is_taken_first),
         cmocka_unit_test(a_refusal_ends_growth_before_waiting),
         cmocka_unit_test(nobody_is_refused_for_an_old_search),
