@@ -129,12 +129,29 @@ static bool is_refused_as_registered(weir_device *device, char *ptr, size_t byte
     return status != WEIR_OK && weir_last_error().native_code == NATIVE_REGISTERED;
 }
 
-/* The device refused them because some are registered. Only if all are can it copy from
- * there; the first and the last tell. */
-static weir_status check_registered(weir_device *device, char *ptr, size_t bytes)
+/* How many bytes from `ptr` on, of `bytes`, are known to be registered: those of one
+ * buffer, or a page that the device refuses for that. 0: it is not. */
+static size_t registered_from(weir_device *device, char *ptr, size_t bytes)
+    WEIR_REQUIRES(pages_lock)
 {
-    if (is_refused_as_registered(device, ptr, PAGE_BYTES) &&
-        is_refused_as_registered(device, ptr + bytes - PAGE_BYTES, PAGE_BYTES))
+    const pages *it = find_locked(device, ptr, PAGE_BYTES);
+    if (it == NULL)
+        return is_refused_as_registered(device, ptr, PAGE_BYTES) ? PAGE_BYTES : 0;
+    const size_t left = it->bytes - (size_t)(ptr - it->ptr);
+    return left < bytes ? left : bytes;
+}
+
+/* The device refused them because some are registered. Only if all are can it copy from
+ * there. */
+static weir_status check_registered(weir_device *device, char *ptr, size_t bytes)
+    WEIR_REQUIRES(pages_lock)
+{
+    size_t known = 0, more = 1;
+    while (known < bytes && more != 0) {
+        more = registered_from(device, ptr + known, bytes - known);
+        known += more;
+    }
+    if (known == bytes)
         return WEIR_OK;
     return weir__fail(WEIR_INVALID_ARGUMENT, "of %zu bytes at %p some pages are "
                       "registered and others are not", bytes, (void *)ptr);
