@@ -141,9 +141,10 @@ typedef struct weir__thread {
                                           resources with no ledger to tell may be left
                                           out */
     uint8_t lives_held;                /* of streams, see weir__order_hold_life */
-    bool is_ending;                    /* it keeps nothing any more */
-    bool end_is_told;                  /* to the emulated devices */
-    bool own_is_over;                  /* its own streams may have ended */
+    bool is_ending : 1;                /* it keeps nothing any more */
+    bool end_is_told : 1;              /* to the emulated devices */
+    bool own_is_over : 1;              /* its own streams may have ended */
+    uint16_t gives_back;               /* storages: see pending.c */
     uint32_t own_watched;              /* devices where that is heard of in time, a bit
                                           for each slot: see pool_own.c */
 } weir__thread;

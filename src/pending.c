@@ -28,7 +28,10 @@ typedef struct list {
 struct weir__pending {
     _Atomic bool is_wanted;  /* a look has something to do; read without the lock */
     weir__mutex lock;
+    weir__cond settled;      /* nothing is in hands any more */
     list deferred, limbo;
+    size_t in_hands;         /* neither there nor there: a call is at work on it */
+    uint32_t drains;         /* under way, which nobody else takes anything from */
     uint64_t point;          /* number of the last point that was taken */
     bool has_no_points;      /* the device has none */
     atomic_bool is_looking;
@@ -43,6 +46,7 @@ weir_status weir__pending_create(weir__pending **out)
     *self = (weir__pending){ .deferred = { .count = 0 } };
     atomic_init(&self->is_looking, false);
     weir__mutex_init(&self->lock, WEIR__RANK_PENDING);
+    weir__cond_init(&self->settled);
     *out = self;
     return WEIR_OK;
 }
@@ -53,6 +57,7 @@ void weir__pending_destroy(weir__pending *self)
         return;
     WEIR_CHECK(self->deferred.count == 0 && self->limbo.count == 0,
                "what waits keeps its device open");
+    weir__cond_destroy(&self->settled);
     weir__mutex_destroy(&self->lock);
     weir__host_free(self);
 }
@@ -114,28 +119,65 @@ static void push(weir__pending *self, list *to, weir_storage *storage)
     unlock(self);
 }
 
+/* ---- in hands ----
+ *
+ * What a call is at work on is in no list, and yet not given back. Who drains waits for
+ * it, but not from within a deleter: that may be what others wait for. */
+
+static void take_locked(weir__pending *self, size_t count)
+{
+    self->in_hands += count;
+    if (count != 0)
+        weir__own_thread.gives_back++;
+}
+
+static void settle_locked(weir__pending *self, size_t count)
+{
+    self->in_hands -= count;
+    if (count != 0)
+        weir__own_thread.gives_back--;
+    if (self->in_hands == 0)
+        weir__cond_broadcast(&self->settled);
+}
+
+/* Null: there is none, or somebody drains. */
 static weir_storage *pop(weir__pending *self, list *from)
 {
     weir__mutex_lock(&self->lock);
-    weir_storage *storage = list_pop(from);
+    weir_storage *storage = self->drains == 0 ? list_pop(from) : NULL;
+    take_locked(self, storage != NULL);
     unlock(self);
     return storage;
+}
+
+/* What was popped is given back; or is where it was again, or goes to the end. */
+static void settle(weir__pending *self)
+{
+    weir__mutex_lock(&self->lock);
+    settle_locked(self, 1);
+    unlock(self);
 }
 
 static void put_back(weir__pending *self, list *to, weir_storage *storage)
 {
     weir__mutex_lock(&self->lock);
     list_put_back(to, storage);
+    settle_locked(self, 1);
     unlock(self);
 }
 
-/* All of `from`, for the caller alone. */
-static list take_all(weir__pending *self, list *from)
+static void put_last(weir__pending *self, list *to, weir_storage *storage)
 {
     weir__mutex_lock(&self->lock);
+    list_push(to, storage);
+    settle_locked(self, 1);
+    unlock(self);
+}
+
+static list take_all(list *from)
+{
     list all = *from;
     *from = (list){ NULL, NULL, 0, 0 };
-    unlock(self);
     return all;
 }
 
@@ -171,6 +213,7 @@ static bool limbo_end_done(weir_device *device)
             break;
         }
         (void)weir__storage_end(storage, true);
+        settle(self);
         any = true;
     }
     return any;
@@ -262,8 +305,12 @@ void weir__pending_look_after(weir_device *device)
     weir__mutex_unlock(&self->lock);
     for (size_t i = 0; i < looks && i < LOOKS; i++) {
         weir_storage *storage = pop(self, &self->deferred);
-        if (storage != NULL && !weir__storage_end(storage, false))
-            push(self, &self->deferred, storage);
+        if (storage == NULL)
+            break;
+        if (weir__storage_end(storage, false))
+            settle(self);
+        else
+            put_last(self, &self->deferred, storage);
     }
     weir__mutex_lock(&self->lock);
     bool is_above = is_above_bound(self);
@@ -280,6 +327,27 @@ static void end_all(list all)
         (void)weir__storage_end(storage, true);
 }
 
+/* All that waits, for the caller alone; and nothing is in others' hands. */
+static void drain_begin(weir__pending *self, list *deferred, list *limbo)
+{
+    weir__mutex_lock(&self->lock);
+    self->drains++;
+    while (self->in_hands > 0 && weir__own_thread.gives_back == 0)
+        weir__cond_wait(&self->settled, &self->lock);
+    *deferred = take_all(&self->deferred);
+    *limbo = take_all(&self->limbo);
+    take_locked(self, deferred->count + limbo->count);
+    unlock(self);
+}
+
+static void drain_end(weir__pending *self, size_t taken)
+{
+    weir__mutex_lock(&self->lock);
+    settle_locked(self, taken);
+    self->drains--;
+    unlock(self);
+}
+
 weir_status weir_device_drain_sync(weir_device *device)
 {
     weir_status status = weir__enter();
@@ -289,9 +357,10 @@ weir_status weir_device_drain_sync(weir_device *device)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the device is null");
     weir__pending *self = device->pending;
     (void)weir_device_ref(device); /* as above */
-    list deferred = take_all(self, &self->deferred);
-    list limbo = take_all(self, &self->limbo);
-    if (deferred.count + limbo.count > 0)
+    list deferred, limbo;
+    drain_begin(self, &deferred, &limbo);
+    const size_t taken = deferred.count + limbo.count;
+    if (taken > 0)
         status = weir__order_device_sync(device->order);
     if (status == WEIR_OK || weir__device_is_lost(device)) {
         end_all(deferred);
@@ -302,6 +371,7 @@ weir_status weir_device_drain_sync(weir_device *device)
         for (weir_storage *storage; (storage = list_pop(&limbo)) != NULL;)
             push(self, &self->limbo, storage);
     }
+    drain_end(self, taken);
     weir_device_unref(device);
     return status;
 }

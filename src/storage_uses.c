@@ -342,14 +342,14 @@ bool weir__storage_is_unnamed(weir_storage *self, uint64_t t)
            !weir__order_may_take(weir__storage_order(self), t, mark);
 }
 
-/* Behind a point of the whole device, where there is one or it has such; else the host
- * waits. Neither for a stream that is being captured, declared or not: the point spoils
- * that, and is refused; and one that is not known had no clock. */
-static weir_status wait_for_unnamed(weir_storage *self, uint64_t t, weir_stream stream,
-                                    weir_access access)
+/* Waits for a mark of what is set aside, if it has a number: behind a point of the
+ * whole device, where there is one or it has such; else the host waits. Neither for a
+ * stream that is being captured, declared or not: the point spoils that, and is
+ * refused; and one that is not known had no clock. */
+static weir_status wait_for_aside(weir__order *order, uint64_t t, weir_stream stream,
+                                  weir__mark mark)
 {
-    weir__order *order = weir__storage_order(self);
-    weir__mark mark = unnamed_mark(self, access), point;
+    weir__mark point;
     if (mark.number == 0)
         return WEIR_OK;
     weir_status status = weir__order_wait(order, t, stream, mark);
@@ -369,15 +369,17 @@ weir_status weir__storage_wait_for_others(weir_storage *self, weir__holder holde
     weir_status status = weir__order_clock(order, stream, &t);
     if (status != WEIR_OK)
         return status;
-    weir__mark marks[WEIR__STORAGE_USES + 2];
+    weir__mark marks[WEIR__STORAGE_USES + 2], own = WEIR__MARK_DONE;
     uint32_t count = weir__storage_marks(self, t, access, marks);
-    if (t != holder.life.clock) {
-        status = weir__order_life_point(order, holder.stream, holder.life,
-                                        &marks[count]);
-        count += marks[count].clock != 0 && marks[count].clock != t;
-    }
+    weir__mark aside = unnamed_mark(self, access);
+    if (t != holder.life.clock)
+        status = weir__order_life_point(order, holder.stream, holder.life, &own);
+    if (own.clock == WEIR__CLOCK_ASIDE) /* another thread's own: later than all uses */
+        aside = own;
+    else if (own.clock != 0 && own.clock != t)
+        marks[count++] = own;
     if (status == WEIR_OK)
-        status = wait_for_unnamed(self, t, stream, access);
+        status = wait_for_aside(order, t, stream, aside);
     if (status != WEIR_OK)
         return status;
     return weir__storage_wait_marks(self, t, stream, marks, count);

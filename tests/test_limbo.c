@@ -68,6 +68,105 @@ static void nothing_is_asked_before_memory_is_wanted(void **state)
     buffer_scene_close(&it);
 }
 
+/* ---- a thread's own stream ---- */
+
+typedef struct producer {
+    buffer_scene *it;
+    weir_buffer buffer;
+} producer;
+
+static void makes_on_its_own(void *argument)
+{
+    producer *self = argument;
+    self->buffer = make_buffer(self->it, WEIR_STREAM_PER_THREAD, 4 * KIB);
+    write_all(self->it, WEIR_STREAM_PER_THREAD, &self->buffer, 3);
+}
+
+/* Nobody else can name it: who waits does so for all of the device. */
+static void another_threads_own_stream_is_waited_for(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    producer made = { .it = &it };
+    void *argument = &made;
+    must_ok(weir_emulated_run_threads(it.device, 1, makes_on_its_own, &argument));
+    must_ok(weir_buffer_wait(&made.buffer, it.a, WEIR_READ));
+    check_all(&it, it.a, &made.buffer, 3);
+    weir_buffer copy;
+    must_ok(weir_buffer_copy(&made.buffer, NULL, it.b, &copy));
+    check_all(&it, it.b, &copy, 3);
+    must_ok(weir_buffer_resize(&made.buffer, 8 * KIB, it.a));
+    must_equal(made.buffer.size, 8 * KIB);
+    weir_buffer_reset(&copy);
+    weir_buffer_reset(&made.buffer);
+    must_ok(weir_device_drain_sync(it.device));
+    buffer_scene_close(&it);
+}
+
+/* ---- who drains ---- */
+
+#define DRAINED 20
+
+typedef struct crowd {
+    buffer_scene it;
+    uint32_t ends;   /* deleters that have run */
+    uint32_t early;  /* drains that returned before */
+} crowd;
+
+static void ends_one(void *context, void *ptr, size_t bytes, weir_stream stream)
+{
+    crowd *self = context;
+    (void)ptr;
+    (void)bytes;
+    (void)stream;
+    must_ok(weir_device_drain_sync(self->it.device)); /* waits for nobody */
+    self->ends++;
+}
+
+static void looks_again_and_again(void *argument)
+{
+    crowd *self = argument;
+    for (int i = 0; i < 2 * DRAINED; i++)
+        look(&self->it);
+}
+
+static void leaves_and_drains(void *argument)
+{
+    crowd *self = argument;
+    static char bytes[64];
+    for (uint32_t i = 0; i < DRAINED; i++) {
+        weir_foreign foreign = WEIR_FOREIGN_INIT;
+        foreign.ptr = bytes;
+        foreign.bytes = sizeof bytes;
+        foreign.kind = WEIR_MEMORY_HOST;
+        foreign.ignores_stream = true;
+        foreign.deleter = ends_one;
+        foreign.context = self;
+        weir_buffer buffer;
+        uint64_t gate = stall_stream(&self->it, self->it.b);
+        must_ok(weir_buffer_adopt(self->it.device, self->it.b, &foreign, &buffer));
+        weir_buffer_reset(&buffer);
+        open_stream(&self->it, gate);
+        must_ok(weir_device_drain_sync(self->it.device));
+        self->early += self->ends != i + 1;
+    }
+}
+
+/* What another thread looks at is in no list meanwhile, and is waited for. */
+static void who_drains_waits_for_who_looks(void **state)
+{
+    (void)state;
+    uint64_t seeds = support_bound("seeds of drains beside looks", 40, 400);
+    for (uint64_t i = 0; i < seeds; i++) {
+        (void)support_seed(i);
+        crowd self = { .it = buffer_scene_open() };
+        run_both(self.it.device, leaves_and_drains, looks_again_and_again, &self);
+        must_equal(self.early, 0);
+        must_equal(self.ends, DRAINED);
+        buffer_scene_close(&self.it);
+    }
+}
+
 /* ---- above the bound ---- */
 
 static void limbo_above_its_bound_goes_behind_a_point(void **state)
@@ -416,6 +515,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_asked_before_memory_is_wanted),
+        cmocka_unit_test(another_threads_own_stream_is_waited_for),
+        cmocka_unit_test(who_drains_waits_for_who_looks),
         cmocka_unit_test(limbo_above_its_bound_goes_behind_a_point),
         cmocka_unit_test(captures_are_left_alone),
         cmocka_unit_test(device_without_points_keeps_it),
