@@ -296,6 +296,37 @@ static void records_may_be_many(void **state)
     clear_scene(&self);
 }
 
+/* A record is told as soon as it is done with those before it, though one with its
+ * place in the file is still to come, which may wait for who waits for this. */
+static void a_record_waits_for_none_behind_it(void **state)
+{
+    (void)state;
+    for (int ahead = 0; ahead < 3; ahead++) {
+        scene self = set_scene(WEIR_EMULATED_STEPPED);
+        weir_stream waiting = raw_stream(self.device, WEIR_STREAM_NON_BLOCKING);
+        uint64_t first = raw_stall(self.device, self.a);
+        raw_record(self.device, self.own, self.a);
+        raw_wait_event(self.device, waiting, self.opened);
+        uint64_t last = raw_stall(self.device, waiting);
+        for (int i = 1; i <= 256 * (ahead + 1); i++) {
+            if (i % 256 == 0 && i / 256 <= ahead) { /* done before the first is */
+                raw_record(self.device, self.own, self.b);
+                raw_wait_event(self.device, waiting, self.opened);
+                raw_sync_stream(self.device, self.b);
+            } else {
+                raw_record(self.device, self.own, i % 256 == 0 ? waiting : self.b);
+            }
+        }
+        must(!raw_event_is_done(self.device, self.opened));
+        raw_open_gate(self.device, first);
+        raw_open_gate(self.device, last);
+        raw_sync_stream(self.device, waiting);
+        must(raw_event_is_done(self.device, self.opened));
+        raw_stream_end(self.device, waiting);
+        clear_scene(&self);
+    }
+}
+
 /* Both sides may let go of it while something waits. */
 static void waits_outlive_the_event(void **state)
 {
@@ -422,6 +453,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(event_that_was_never_recorded_is_done),
         cmocka_unit_test(waits_are_for_their_record),
         cmocka_unit_test(records_may_be_many),
+        cmocka_unit_test(a_record_waits_for_none_behind_it),
         cmocka_unit_test(waits_outlive_the_event),
         cmocka_unit_test(without_work_a_record_is_done_at_once),
         cmocka_unit_test(deadlocks_are_still_found),

@@ -9,8 +9,9 @@
  * The recorder writes it: the record counts at once, and as done when the queue is past
  * it. An importer maps the head to read, and what it waits for is one record: the last
  * one when the wait is put. Both sides count records, so that an event that is recorded
- * again meanwhile makes nobody wait for more, but for those that wait 256 records back.
- * A telling is whole if the record is still the last one after it was read.
+ * again meanwhile makes nobody wait for more. Only what is done 256 records behind one
+ * that is not counts as done with that. A telling is whole if the record is still the
+ * last one after it was read.
  *
  * What is in the file is not believed: its length and its seals are, which keep it in
  * place. If the numbers lie, a wait ends too soon or when the other process does. That
@@ -66,7 +67,11 @@ struct weir__shared_state {
     bool is_over; /* its process has ended */
     /* Our own: */
     uint64_t recorded;
-    uint32_t open[RECORDS]; /* records of this remainder that are not done */
+    struct {
+        uint64_t oldest; /* that is not done, if any is */
+        uint64_t ahead;  /* bits: which of the next 64 with this remainder are done */
+        uint32_t open;   /* how many are not */
+    } records[RECORDS];  /* by remainder */
 };
 
 _Static_assert(sizeof(event_head) <= HEAD_BYTES, "the head is a page");
@@ -137,14 +142,36 @@ bool weir__shared_state_is_done(weir__shared_state *state, uint64_t record)
     return state->is_over;
 }
 
+/* Who waits for a record looks for that or a later one with its remainder: so none is
+ * told before those in front of it are done. Nor any later than that, for what comes
+ * may wait for who waits here. What is done very far ahead is told when all are. */
 void weir__shared_state_tell(weir__shared_state *state, uint64_t record)
 {
     size_t at = record % RECORDS;
-    WEIR_CHECK(state->open[at] > 0, "a record is done that was not made");
-    if (--state->open[at] > 0)
-        return; /* an earlier or later one with this remainder: told with it */
-    uint64_t last = state->recorded - (state->recorded - record) % RECORDS;
-    atomic_store_explicit(&state->head->done[at], last, memory_order_release);
+    WEIR_CHECK(state->records[at].open > 0, "a record is done that was not made");
+    uint64_t *ahead = &state->records[at].ahead, told = record;
+    const uint64_t before = (record - state->records[at].oldest) / RECORDS;
+    if (--state->records[at].open == 0) {
+        told = state->recorded - (state->recorded - record) % RECORDS;
+    } else if (before != 0) {
+        *ahead |= before <= 64 ? UINT64_C(1) << (before - 1) : 0;
+        return;
+    } else {
+        for (; *ahead & 1; *ahead >>= 1)
+            told += RECORDS;
+        *ahead >>= 1;
+        state->records[at].oldest = told + RECORDS;
+    }
+    atomic_store_explicit(&state->head->done[at], told, memory_order_release);
+}
+
+static void record_opens(weir__shared_state *state, uint64_t record)
+{
+    size_t at = record % RECORDS;
+    if (state->records[at].open++ != 0)
+        return;
+    state->records[at].oldest = record;
+    state->records[at].ahead = 0;
 }
 
 /* ---- recording ---- */
@@ -189,7 +216,7 @@ void weir__shared_event_recorded(weir__event *event, weir__work *put)
     weir__shared_state *state = event->shared;
     uint64_t record = ++state->recorded;
     telling_write(event, record);
-    state->open[record % RECORDS]++;
+    record_opens(state, record);
     atomic_store_explicit(&state->head->recorded, record, memory_order_release);
     if (put == NULL) {
         weir__shared_state_tell(state, record);
