@@ -105,6 +105,14 @@ weir_status weir_buffer_allocate(weir_resource *mr, weir_stream stream, size_t b
     return status;
 }
 
+static weir_status check_end(const void *ptr, size_t bytes)
+{
+    if (bytes <= UINTPTR_MAX - (uintptr_t)ptr)
+        return WEIR_OK;
+    return weir__fail(WEIR_INVALID_ARGUMENT,
+                      "%zu bytes at %p go beyond all addresses", bytes, ptr);
+}
+
 weir_status weir_buffer_view(void *ptr, size_t bytes, weir_stream stream,
                              weir_buffer *out)
 {
@@ -116,9 +124,11 @@ weir_status weir_buffer_view(void *ptr, size_t bytes, weir_stream stream,
     if (out == NULL || (ptr == NULL && bytes != 0))
         return weir__fail(WEIR_INVALID_ARGUMENT, "%s is null",
                           out == NULL ? "out" : "what is borrowed");
-    *out = (weir_buffer){ .data = ptr, .size = bytes, .capacity = bytes,
-                          .stream = stream };
-    return WEIR_OK;
+    status = check_end(ptr, bytes);
+    if (status == WEIR_OK)
+        *out = (weir_buffer){ .data = ptr, .size = bytes, .capacity = bytes,
+                              .stream = stream };
+    return status;
 }
 
 static weir_status read_foreign(const weir_foreign *from, weir_foreign *out)
@@ -129,14 +139,10 @@ static weir_status read_foreign(const weir_foreign *from, weir_foreign *out)
     if (out->ptr == NULL || out->bytes == 0)
         return weir__fail(WEIR_INVALID_ARGUMENT, "%zu bytes at %p cannot be adopted",
                           out->bytes, out->ptr);
-    if (out->bytes > UINTPTR_MAX - (uintptr_t)out->ptr)
-        return weir__fail(WEIR_INVALID_ARGUMENT,
-                          "%zu bytes at %p go beyond all addresses", out->bytes,
-                          out->ptr);
     if ((unsigned)out->kind > WEIR_MEMORY_HOST)
         return weir__fail(WEIR_INVALID_ARGUMENT, "%d is no kind of memory",
                           (int)out->kind);
-    return WEIR_OK;
+    return check_end(out->ptr, out->bytes);
 }
 
 weir_status weir_buffer_adopt(weir_device *device, weir_stream stream,

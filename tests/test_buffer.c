@@ -55,6 +55,7 @@ static void a_view_borrows(void **state)
     buffer_scene it = buffer_scene_open();
     void *ptr = take(it.pool, it.a, MIB);
     weir_buffer x, y;
+    must_answer(WEIR_INVALID_ARGUMENT, weir_buffer_view(ptr, SIZE_MAX, it.a, &x));
     must_ok(weir_buffer_view(ptr, MIB, it.a, &x));
     must(x.data == ptr && x.storage == NULL && !properties_of(&x).owns);
     must_ok(weir_buffer_slice(&x, 256, 512, &y));

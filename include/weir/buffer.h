@@ -83,8 +83,9 @@ WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_init(weir_resource *mr, weir_stream stream, weir_buffer *out);
 
 /* Allocates `bytes` bytes, aligned to `alignment`, on `stream`, as weir_allocate does
- * and with its answers; not filled. Keeps the alignment when it grows. With no bytes it
- * is weir_buffer_init. On failure *out is empty, here and below. */
+ * and with its answers; not filled. Keeps the alignment when it grows, unless it holds
+ * nothing by then. With no bytes it is weir_buffer_init. On failure *out is empty, here
+ * and below. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_allocate(weir_resource *mr, weir_stream stream, size_t bytes,
                      size_t alignment, weir_buffer *out);
