@@ -32,11 +32,19 @@ void weir__import_unlist(weir__import *self)
     *link = self->next;
 }
 
+/* Nobody holds it any more, and its deleter has still to be called: that can be long,
+ * for a caller may have been given it, or nobody knows yet what to wait for. */
+static bool is_left(const weir__import *self)
+{
+    return self->state == WEIR__IMPORT_OPEN && self->storage != NULL &&
+           !weir__storage_is_held(self->storage);
+}
+
 /* Whoever asks for what `made` is may have this. */
 static bool is_good_for(const weir__import *self, const weir__import *made)
 {
     return self->device == made->device && self->access == made->access &&
-           !self->is_gone && !self->is_over &&
+           !self->is_gone && !self->is_over && !is_left(self) &&
            memcmp(&self->ticket, &made->ticket, sizeof made->ticket) == 0;
 }
 

@@ -4,7 +4,7 @@
 
 #include "ipc_internal.h"
 
-/* One that is open or cached of the same ticket for the same access, else `made`, which
+/* One that is held or cached of the same ticket for the same access, else `made`, which
  * is put on the list: the caller's to ask with, until one of the next two. */
 weir_status weir__import_take(weir__import *made, weir__import **out);
 /* `storage`: of its buffers, or null if it has none. */

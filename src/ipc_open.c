@@ -17,6 +17,7 @@ typedef struct asked {
     weir__ticket it;       /* what it says */
     weir_access access;
     uint32_t timeout_ms;
+    int64_t deadline;      /* that is when, by weir__ipc_now */
 } asked;
 
 static weir_status fail_refused(weir_status status)
@@ -25,6 +26,12 @@ static weir_status fail_refused(weir_status status)
                       : status == WEIR_NOT_OWNED ? "lets nobody write"
                                                  : "could not share the memory";
     return weir__fail(status, "the exporter %s", why);
+}
+
+static uint32_t left_ms(const asked *by)
+{
+    int64_t left = by->deadline - weir__ipc_now();
+    return left > 0 ? (uint32_t)left : 0;
 }
 
 /* A buffer that shows the ticket's part of `base`. */
@@ -95,9 +102,9 @@ static weir_status ask(const asked *by, weir__import *self, weir__message_kind k
                               .ticket = *by->ticket,
                               .memory = { .fd = -1 },
                               .event = { .fd = -1 } };
-    weir_status status = weir__socket_send(self->fd, &message, by->timeout_ms);
+    weir_status status = weir__socket_send(self->fd, &message, left_ms(by));
     while (status == WEIR_OK) {
-        status = weir__socket_receive(self->fd, &self->peer, by->timeout_ms, out);
+        status = weir__socket_receive(self->fd, &self->peer, left_ms(by), out);
         if (status == WEIR_NOT_FOUND)
             return weir__fail(WEIR_PEER_GONE, "process %d did not answer in %u ms",
                               (int)by->it.pid, (unsigned)by->timeout_ms);
@@ -270,7 +277,8 @@ static weir_status open_cached(const asked *by, weir__import *self, weir_buffer 
     return status;
 }
 
-/* Another buffer of what is open. *ended: its last one is just ending. */
+/* Another buffer of what is open. *ended: its last one has ended meanwhile, so that the
+ * next take does not find it. */
 static weir_status open_shared(const asked *by, weir__import *self, weir_buffer *out,
                                bool *ended)
 {
@@ -360,6 +368,7 @@ static weir_status read_options(const weir_open_options *from, asked *by)
         return status;
     by->access = options.access != 0 ? options.access : WEIR_READ;
     by->timeout_ms = options.timeout_ms != 0 ? options.timeout_ms : TIMEOUT_MS;
+    by->deadline = weir__ipc_now() + by->timeout_ms;
     if (by->access != WEIR_READ && by->access != WEIR_WRITE)
         return weir__fail(WEIR_INVALID_ARGUMENT, "%d is no access", (int)by->access);
     return WEIR_OK;

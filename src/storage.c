@@ -157,6 +157,11 @@ bool weir__storage_is_alone(const weir_storage *self)
     return (now & WEIR__HOLDERS_MASK) == 1;
 }
 
+bool weir__storage_is_held(const weir_storage *self)
+{
+    return (atomic_load(&self->holders) & WEIR__HOLDERS_MASK) != 0;
+}
+
 /* Whether one who holds is the only one who ever can: there are no others, and there
  * was never a weak one that could become one. */
 static bool is_for_one(const weir_storage *self)

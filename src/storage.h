@@ -115,6 +115,8 @@ static inline void weir__storage_hold(weir_storage *self, weir__holder holder)
 }
 bool weir__storage_hold_weak(weir_storage *self, weir__holder holder);
 bool weir__storage_is_alone(const weir_storage *self);
+/* Whether anybody holds it. */
+bool weir__storage_is_held(const weir_storage *self);
 
 /* A holder leaves: the last gives the bytes back. Cannot fail, and asks for no host
  * memory. To be called without locks. *holder is read to the end: it must not lie in

@@ -113,8 +113,9 @@ typedef struct weir_open_options {
  * which waits for the exporter's event. It cannot grow, nor be exported, and is for
  * reading only unless WEIR_WRITE was asked for and granted; of kind DEVICE. A ticket of
  * this process's own is opened as a share of its buffer, of which none of that holds:
- * it may be used as that may. Opened again while it is open, or was until lately, it is
- * not mapped again; but the exporter is always asked.
+ * it may be used as that may. Opened again while a buffer here holds it, or one did
+ * until lately, it is not mapped again; but the exporter is always asked. What nobody
+ * holds, and nothing has ended (it was released, or waits in limbo), is not waited for.
  *
  *   NOT_FOUND          the exporter knows of no such ticket: forged, revoked, used up,
  *                      or its bytes were given back

@@ -1,0 +1,141 @@
+/* check_ipc_again.c - tickets that are opened again while what was opened before is not
+ * quite over: it is kept by nobody and not ended, or another thread opens it just then,
+ * or an answer comes too late. */
+#include "support_remote.h"
+
+#include <pthread.h>
+
+#include "support_dlpack.h"
+
+#define BYTES ((size_t)65536)
+#define KEY   7u
+
+static weir_ipc_statistics now(void)
+{
+    weir_ipc_statistics it = { .struct_size = sizeof it };
+    must_ok(weir_ipc_get_statistics(&it));
+    return it;
+}
+
+typedef struct stage {
+    ipc_stage here;
+    remote other;
+    weir_ticket ticket; /* of its buffer 0 */
+} stage;
+
+static stage begin(void)
+{
+    stage it = { .here = ipc_begin(), .other = remote_begin() };
+    remote_make(&it.other, 0, BYTES, KEY);
+    must_ok(remote_export(&it.other, 0, WEIR_READ, &it.ticket));
+    return it;
+}
+
+static void end(stage *it)
+{
+    remote_settle(&it->other);
+    remote_reset(&it->other, 0);
+    remote_end(&it->other);
+    ipc_end(&it->here);
+}
+
+static weir_status open_here(stage *it, weir_buffer *out)
+{
+    return weir_ipc_open(it->here.at.device, it->here.at.b, &it->ticket, NULL, out);
+}
+
+/* ---- what nobody holds, and nothing has ended ---- */
+
+/* The import that is left is not waited for: it is mapped once more. */
+static void must_open_anew(stage *it)
+{
+    weir_buffer again;
+    uint64_t maps = now().maps;
+    must_ok(open_here(it, &again));
+    must_equal(now().maps, maps + 1);
+    check_stamp(it->here.at.device, it->here.at.b, again.data, again.size, KEY);
+    must_ok(weir_ipc_close(&again, it->here.at.b));
+}
+
+static void what_was_released_is_opened_again(void **state)
+{
+    (void)state;
+    stage it = begin();
+    weir_buffer first;
+    weir_released released = { .struct_size = sizeof released };
+    must_ok(open_here(&it, &first));
+    must_ok(weir_buffer_release(&first, &released));
+    must_open_anew(&it);
+    must_ok(weir_released_free_sync(it.here.at.device, &released));
+    end(&it);
+}
+
+/* A consumer without a stream has left work behind that nobody can name. */
+static void what_is_in_limbo_is_opened_again(void **state)
+{
+    (void)state;
+    stage it = begin();
+    weir_buffer first;
+    const int64_t none = -1;
+    weir_dlpack_request request = ask(&none, WEIR_READ);
+    must_ok(open_here(&it, &first));
+    weir_dlpack tensor = must_export(&first, &request);
+    weir_dlpack_delete(tensor);
+    uint64_t gate = checklist_hold(it.here.at.device, it.here.at.a);
+    must_ok(weir_ipc_close(&first, it.here.at.b));
+    must_open_anew(&it);
+    checklist_let_go(it.here.at.device, gate);
+    must_ok(weir_device_drain_sync(it.here.at.device));
+    end(&it);
+}
+
+typedef struct opener {
+    stage *on;
+    weir_stream stream;
+    weir_status status;
+    weir_buffer buffer;
+} opener;
+
+static void *opens(void *argument)
+{
+    opener *self = argument;
+    self->status = weir_ipc_open(self->on->here.at.device, self->stream,
+                                 &self->on->ticket, NULL, &self->buffer);
+    return NULL;
+}
+
+static pthread_t opener_begin(opener *self)
+{
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, opens, self) == 0);
+    return thread;
+}
+
+/* Nobody can ask the stream of a thread that has ended. */
+static void what_was_opened_on_a_threads_stream_is_opened_again(void **state)
+{
+    (void)state;
+    stage it = begin();
+    opener first = { .on = &it, .stream = WEIR_STREAM_PER_THREAD };
+    must(pthread_join(opener_begin(&first), NULL) == 0);
+    must_ok(first.status);
+    must_ok(weir_ipc_close(&first.buffer, it.here.at.b));
+    must_open_anew(&it);
+    must_ok(weir_device_drain_sync(it.here.at.device));
+    end(&it);
+}
+
+static int run(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_released_is_opened_again),
+        cmocka_unit_test(what_is_in_limbo_is_opened_again),
+        cmocka_unit_test(what_was_opened_on_a_threads_stream_is_opened_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    return remote_main(argc, argv, run);
+}
