@@ -165,7 +165,8 @@ void weir__connection_free(weir__connection *self);
  * so, is heard; of a null export, of all. The service's; `but` is being read
  * already. */
 void weir__connections_drain(const weir__export *export, const weir__connection *but);
-/* The same for a thread of the program's, which waits until the service has done so. */
+/* The same for any thread of the program's, which waits until the service has done so;
+ * or for the service itself, where a deleter opens a ticket. */
 void weir__service_drain(const weir__export *export);
 
 /* ---- ipc_import.c ---- */

@@ -386,13 +386,20 @@ static weir_status check(const asked *by)
     return weir__refuse_capturing(by->device->order, by->stream);
 }
 
+/* Of this process: nobody has to be asked, least of all by who answers here. */
+static bool is_own(const asked *by)
+{
+    return by->it.pid == getpid() &&
+           by->it.start_time == weir__process_start_time(by->it.pid);
+}
+
 static weir_status open_any(const asked *by, weir_buffer *out)
 {
     if (by->it.is_detached)
         return open_detached(by, out);
     weir__export *own = weir__export_find(by->ticket);
     if (own == NULL)
-        return open_remote(by, out);
+        return is_own(by) ? fail_refused(WEIR_NOT_FOUND) : open_remote(by, out);
     weir_status status = open_local(by, own, out);
     weir__export_unref(own);
     return status;

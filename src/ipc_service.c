@@ -184,21 +184,25 @@ static bool serve(const service *self, weir__connection *connection)
     return connection->fd >= 0 && !is_over(connection);
 }
 
-void weir__connections_drain(const weir__export *export, const weir__connection *but)
+static void drain(const weir__export *export, const weir__connection *but)
 {
-    static bool is_draining; /* what is read then does not begin anew */
-    bool begins = !is_draining && (export == NULL || export->access == WEIR_WRITE);
-    weir__connection *c = begins ? weir__ipc_all.connections : NULL;
-    is_draining = is_draining || begins;
-    for (; c != NULL; c = c->next) {
+    for (weir__connection *c = weir__ipc_all.connections; c != NULL; c = c->next) {
         bool is_meant = c != but && c->export != NULL &&
                         (export == NULL || c->export == export);
         while (is_meant && c->is_open && c->fd >= 0 && weir__connection_read(c)) {
             /* until nothing has come */
         }
     }
-    if (begins)
-        is_draining = false;
+}
+
+void weir__connections_drain(const weir__export *export, const weir__connection *but)
+{
+    static bool is_draining; /* what is read then does not begin anew */
+    if (is_draining || (export != NULL && export->access != WEIR_WRITE))
+        return;
+    is_draining = true;
+    drain(export, but);
+    is_draining = false;
 }
 
 /* For those who wait in weir__service_drain. */
@@ -223,11 +227,18 @@ void weir__service_drain(const weir__export *export)
     if (export->access != WEIR_WRITE)
         return;
     weir__mutex_lock(&it->lock);
-    uint64_t wanted = ++it->drains_wanted;
-    weir__ipc_wake();
-    while (it->drains_done < wanted)
-        weir__cond_wait(&it->changed, &it->lock);
+    bool is_service = it->service == weir__thread_self()->number;
+    if (!is_service) {
+        uint64_t wanted = ++it->drains_wanted;
+        weir__ipc_wake();
+        while (it->drains_done < wanted)
+            weir__cond_wait(&it->changed, &it->lock);
+    }
     weir__mutex_unlock(&it->lock);
+    /* Then a deleter opens it, of bytes whose own tickets are over: no connection that
+     * is being read is one of this. */
+    if (is_service)
+        drain(export, NULL);
 }
 
 static void connections_serve(const service *self)

@@ -4,6 +4,8 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include "ipc_internal.h"
 
@@ -11,6 +13,7 @@
 #define KEY    7u
 #define ROUNDS 20  /* of a race that is lost nearly always */
 #define LOOKS 1000 /* for a wait that is missing to show */
+#define PATIENCE_S 60
 
 static uint64_t importers(void)
 {
@@ -113,6 +116,86 @@ static void who_opens_is_behind_what_was_sent_before(void **state)
     ipc_settle();
     remote_end(&slow);
     remote_end(&quick);
+    ipc_end(&it);
+}
+
+/* ---- who opens on the service's thread ---- */
+
+typedef struct opening {
+    ipc_stage *on;
+    weir_buffer lent;    /* what the deleter is for */
+    weir_ticket over;    /* of that */
+    weir_ticket ticket;
+    atomic_bool is_done;
+} opening;
+
+static void open_another(void *context, void *ptr, size_t bytes, weir_stream stream)
+{
+    opening *self = context;
+    weir_buffer buffer;
+    weir_open_options options = WEIR_OPEN_OPTIONS_INIT;
+    (void)ptr;
+    (void)bytes;
+    must_ok(weir_buffer_use(&self->lent, stream, WEIR_WRITE));
+    weir_buffer_reset(&self->lent);
+    must_answer(WEIR_NOT_FOUND, weir_ipc_open(self->on->at.device, self->on->at.b,
+                                              &self->over, NULL, &buffer));
+    options.access = WEIR_WRITE;
+    must_ok(weir_ipc_open(self->on->at.device, self->on->at.b, &self->ticket, &options,
+                          &buffer));
+    check_stamp(self->on->at.device, self->on->at.b, buffer.data, buffer.size, KEY + 1);
+    weir_buffer_reset(&buffer);
+    atomic_store(&self->is_done, true);
+}
+
+/* `reader` opens it, and is the last that holds it. */
+static void lend(opening *then, remote *reader)
+{
+    weir_buffer lent;
+    const checklist_stage *at = &then->on->at;
+    weir_foreign foreign = WEIR_FOREIGN_INIT;
+    weir_export_options options = WEIR_EXPORT_OPTIONS_INIT;
+    foreign.ptr = then->lent.data;
+    foreign.bytes = BYTES;
+    foreign.deleter = open_another;
+    foreign.context = then;
+    options.share_whole_base = true;
+    must_ok(weir_buffer_adopt(at->device, at->a, &foreign, &lent));
+    must_ok(weir_ipc_export(&lent, &options, &then->over));
+    must_ok(remote_open(reader, 0, &then->over, WEIR_READ));
+    weir_buffer_reset(&lent);
+}
+
+/* That thread ends foreign bytes if an importer is the last who holds them; and it is
+ * the one that hears who has closed before an own ticket is opened. It looks first at
+ * who has come last: the reader. */
+static void a_deleter_opens_a_ticket_on_the_services_thread(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    remote writer = remote_begin(), reader = remote_begin();
+    weir_buffer column = ipc_make(&it, BYTES, KEY);
+    opening then = { .on = &it, .lent = ipc_make(&it, BYTES, KEY),
+                     .ticket = ipc_export(&column, WEIR_WRITE) };
+    must_ok(remote_open(&writer, 0, &then.ticket, WEIR_WRITE));
+    lend(&then, &reader);
+    remote_hold(&writer);
+    remote_stamp(&writer, 0, KEY + 1);
+    weir__mutex_lock(&weir__ipc_all.lock);
+    weir__ipc_wake(); /* the service goes as far as the lock */
+    must_ok(remote_close(&writer, 0));
+    must_ok(remote_close(&reader, 0));
+    weir__mutex_unlock(&weir__ipc_all.lock);
+    for (time_t end = time(NULL) + PATIENCE_S; time(NULL) <= end && !then.is_done;)
+        sched_yield();
+    must(then.is_done);
+    must_stay_undone(it.at.device, it.at.b);
+    remote_let_go(&writer);
+    must_ok(weir_stream_sync(it.at.device, it.at.b));
+    weir_buffer_reset(&column);
+    ipc_settle();
+    remote_end(&writer);
+    remote_end(&reader);
     ipc_end(&it);
 }
 
@@ -248,6 +331,7 @@ static int run(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_writes_is_behind_all_who_have_read),
         cmocka_unit_test(who_opens_is_behind_what_was_sent_before),
+        cmocka_unit_test(a_deleter_opens_a_ticket_on_the_services_thread),
         cmocka_unit_test(bytes_go_back_behind_the_stream_that_closes),
         cmocka_unit_test(detached_bytes_stay_while_they_are_used),
         cmocka_unit_test(an_export_without_an_event_is_behind_its_stream),
