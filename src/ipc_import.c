@@ -223,7 +223,7 @@ static bool close_on(weir__import *self, weir_stream stream)
     if (self->fd < 0 || weir__socket_send(self->fd, &message, SEND_MS) != WEIR_OK)
         weir__import_mark(self, WEIR_PEER_GONE);
     else
-        self->awaits_answer = true;
+        self->late_answers++;
     return true;
 }
 
@@ -281,8 +281,8 @@ void weir__import_read(weir__import *self)
     if (status == WEIR_OK && message.kind == WEIR__MESSAGE_OVER)
         self->is_over = true;
     else if (status == WEIR_OK && message.kind == WEIR__MESSAGE_ANSWER &&
-             self->awaits_answer)
-        self->awaits_answer = false;
+             self->late_answers > 0)
+        self->late_answers--;
     else
         hang_up(self);
 }
@@ -296,7 +296,7 @@ static void no_later_than(int64_t *next, int64_t when)
 bool weir__import_is_idle(weir__import *self, int64_t now, int64_t *next)
 {
     bool may_go = self->state == WEIR__IMPORT_CLOSED &&
-                  (!self->awaits_answer || self->is_gone);
+                  (self->late_answers == 0 || self->is_gone);
     bool must_push = self->state != WEIR__IMPORT_ASKING && self->is_used &&
                      weir__ipc_must_push(self->device);
     int64_t until = self->idle_since + IDLE_MS;
@@ -359,13 +359,17 @@ static weir__import *take_closed(const weir_device *device)
 
 /* Nobody else listens to it now: the event that its exporter was told of must live
  * until he knows. */
-static void await_answer(weir__import *self)
+static void await_answers(weir__import *self)
 {
-    weir__message message = { .kind = WEIR__MESSAGE_OVER };
-    while (self->awaits_answer && self->fd >= 0 &&
-           message.kind == WEIR__MESSAGE_OVER &&
-           weir__socket_receive(self->fd, &self->peer, SEND_MS, &message) == WEIR_OK)
+    weir__message message = { .kind = WEIR__MESSAGE_ANSWER };
+    while (self->late_answers > 0 && self->fd >= 0 &&
+           (message.kind == WEIR__MESSAGE_ANSWER ||
+            message.kind == WEIR__MESSAGE_OVER) &&
+           weir__socket_receive(self->fd, &self->peer, SEND_MS, &message) == WEIR_OK) {
         weir__message_close(&message);
+        if (message.kind == WEIR__MESSAGE_ANSWER)
+            self->late_answers--;
+    }
 }
 
 /* Waits for work that uses it. On failure it is as it was, unless it must go. */
@@ -377,7 +381,7 @@ static weir_status unmap(weir__import *self, bool must_go)
         status = weir__event_sync(self->device, self->back);
     bool goes = status == WEIR_OK || must_go;
     if (goes) {
-        await_answer(self);
+        await_answers(self);
         weir__import_free(self);
     }
     weir__mutex_lock(&it->lock);

@@ -75,8 +75,8 @@ typedef struct weir__import {
     weir__import_state state;
     bool is_gone;           /* its exporter is, or does not answer as it should */
     bool is_over;           /* its ticket is */
-    bool awaits_answer;     /* the exporter has been told to close, and has not said
-                               that it knows */
+    uint32_t late_answers;  /* that have to come, and nobody waits for: to a close, or
+                               to who asked and has given up */
     int fd;
     weir__peer_process peer;
     void *base;             /* null: not mapped */

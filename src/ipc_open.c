@@ -93,6 +93,15 @@ static weir_status hung_up(const asked *by)
                       (int)by->it.pid);
 }
 
+/* The answer still comes some time. Nobody shares what has to wait for that. */
+static weir_status fail_late(const asked *by, weir__import *self)
+{
+    self->late_answers++;
+    weir__import_mark(self, WEIR_NOT_FOUND);
+    return weir__fail(WEIR_PEER_GONE, "process %d did not answer in %u ms",
+                      (int)by->it.pid, (unsigned)by->timeout_ms);
+}
+
 /* Sends and receives what belongs to it. What it did not wait for may come first. */
 static weir_status ask(const asked *by, weir__import *self, weir__message_kind kind,
                        weir__message *out)
@@ -106,12 +115,11 @@ static weir_status ask(const asked *by, weir__import *self, weir__message_kind k
     while (status == WEIR_OK) {
         status = weir__socket_receive(self->fd, &self->peer, left_ms(by), out);
         if (status == WEIR_NOT_FOUND)
-            return weir__fail(WEIR_PEER_GONE, "process %d did not answer in %u ms",
-                              (int)by->it.pid, (unsigned)by->timeout_ms);
+            return fail_late(by, self);
         if (status == WEIR_OK && out->kind == WEIR__MESSAGE_OVER)
             weir__import_mark(self, WEIR_NOT_FOUND);
-        else if (status == WEIR_OK && self->awaits_answer)
-            self->awaits_answer = false; /* that was to its close */
+        else if (status == WEIR_OK && self->late_answers > 0)
+            self->late_answers--;
         else
             break;
         weir__message_close(out);
@@ -176,8 +184,9 @@ static void give_up(weir__import *self)
                                     .event = { .fd = -1 } };
     weir__error_record why;
     weir__error_keep(&why);
-    self->awaits_answer = weir__import_free_unused(self) &&
-                          weir__socket_send(self->fd, &message, 0) == WEIR_OK;
+    if (weir__import_free_unused(self) &&
+        weir__socket_send(self->fd, &message, 0) == WEIR_OK)
+        self->late_answers++;
     weir__error_put_back(&why);
 }
 
@@ -250,14 +259,15 @@ static bool is_refusal(weir_status status)
 }
 
 /* It is mapped; the exporter is asked whether it may be opened once more. What that
- * does not answer as it should is of no more use for others. */
+ * does not answer as it should is of no more use for others; where the answer is only
+ * late, whoever has it open still tells of the close, and waits until that is known. */
 static weir_status ask_again(const asked *by, weir__import *self)
 {
     weir__message answer;
     weir_status status = ask(by, self, WEIR__MESSAGE_AGAIN, &answer);
     if (status == WEIR_OK)
         weir__message_close(&answer);
-    else if (status != WEIR_NOT_OWNED)
+    else if (status != WEIR_NOT_OWNED && !self->is_over)
         weir__import_mark(self, status);
     return status;
 }

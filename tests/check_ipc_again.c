@@ -3,12 +3,18 @@
  * or an answer comes too late. */
 #include "support_remote.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
 
+#include "ipc_internal.h"
 #include "support_dlpack.h"
 
 #define BYTES ((size_t)65536)
 #define KEY   7u
+#define LOOKS 1000 /* for what is ended too early to show */
 
 static weir_ipc_statistics now(void)
 {
@@ -125,12 +131,90 @@ static void what_was_opened_on_a_threads_stream_is_opened_again(void **state)
     end(&it);
 }
 
+/* ---- what is answered late ---- */
+
+static void stop(const stage *it)
+{
+    int how;
+    must(kill(it->other.process.pid, SIGSTOP) == 0);
+    must(waitpid(it->other.process.pid, &how, WUNTRACED) > 0 && WIFSTOPPED(how));
+}
+
+static void go_on(const stage *it)
+{
+    must(kill(it->other.process.pid, SIGCONT) == 0);
+}
+
+static weir_status open_hastily(stage *it, weir_buffer *out)
+{
+    weir_open_options hasty = WEIR_OPEN_OPTIONS_INIT;
+    hasty.timeout_ms = 20;
+    return weir_ipc_open(it->here.at.device, it->here.at.c, &it->ticket, &hasty, out);
+}
+
+/* Whether there is nothing that has come for an import, and was not read. */
+static bool is_all_read(void)
+{
+    bool is_all = true;
+    weir__mutex_lock(&weir__ipc_all.lock);
+    for (weir__import *i = weir__ipc_all.imports; i != NULL; i = i->next) {
+        struct pollfd one = { .fd = i->fd, .events = POLLIN };
+        is_all = is_all && poll(&one, 1, 0) == 0;
+    }
+    weir__mutex_unlock(&weir__ipc_all.lock);
+    return is_all;
+}
+
+/* What is still open when its exporter answers late is closed as ever. */
+static void a_late_answer_leaves_what_is_open(void **state)
+{
+    (void)state;
+    stage it = begin();
+    weir_buffer first, second;
+    must_ok(open_here(&it, &first));
+    stop(&it);
+    must_answer(WEIR_PEER_GONE, open_hastily(&it, &second));
+    must_answer(WEIR_PEER_GONE, open_hastily(&it, &second));
+    go_on(&it);
+    must_open_anew(&it); /* who is asked for that has answered what was before */
+    while (!is_all_read())
+        sched_yield();
+    check_stamp(it.here.at.device, it.here.at.b, first.data, first.size, KEY);
+    must_ok(weir_ipc_close(&first, it.here.at.b));
+    must_ok(weir_device_sync(it.here.at.device));
+    end(&it);
+}
+
+/* An exporter that has been told of a close, and of an event with that, is waited for
+ * though it answers others late: so long that event lives. */
+static void a_late_answer_comes_behind_that_to_a_close(void **state)
+{
+    (void)state;
+    stage it = begin();
+    weir_buffer first;
+    must_ok(open_here(&it, &first));
+    must_ok(weir_device_sync(it.here.at.device)); /* what waits for the other's work */
+    stop(&it);
+    must_ok(weir_ipc_close(&first, it.here.at.b));
+    must_ok(weir_device_sync(it.here.at.device));
+    must_answer(WEIR_PEER_GONE, open_hastily(&it, &first));
+    for (int i = 0; i < LOOKS; i++) {
+        must_equal(now().cached, 1);
+        sched_yield();
+    }
+    go_on(&it);
+    must_open_anew(&it);
+    end(&it);
+}
+
 static int run(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_released_is_opened_again),
         cmocka_unit_test(what_is_in_limbo_is_opened_again),
         cmocka_unit_test(what_was_opened_on_a_threads_stream_is_opened_again),
+        cmocka_unit_test(a_late_answer_leaves_what_is_open),
+        cmocka_unit_test(a_late_answer_comes_behind_that_to_a_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
