@@ -57,29 +57,41 @@ static weir_status add_new(weir__import *made) WEIR_REQUIRES(weir__ipc_all.lock)
     return status;
 }
 
-weir_status weir__import_take(weir__import *made, weir__import **out)
+static weir__import *find(const weir__import *made) WEIR_REQUIRES(weir__ipc_all.lock)
 {
-    weir__ipc *it = &weir__ipc_all;
+    weir__import *found = weir__ipc_all.imports;
+    while (found != NULL && !is_good_for(found, made))
+        found = found->next;
+    return found;
+}
+
+/* Until something has changed, perhaps. */
+static weir_status wait_for_change(int64_t deadline) WEIR_REQUIRES(weir__ipc_all.lock)
+{
+    int64_t left = deadline - weir__ipc_now();
+    if (left <= 0)
+        return weir__fail(WEIR_PEER_GONE, "another thread asks the exporter about the "
+                          "ticket, and has no answer in time");
+    weir__cond_wait_for(&weir__ipc_all.changed, &weir__ipc_all.lock, (uint32_t)left);
+    return WEIR_OK;
+}
+
+weir_status weir__import_take(weir__import *made, int64_t deadline, weir__import **out)
+{
     weir_status status = WEIR_OK;
-    weir__mutex_lock(&it->lock);
-    weir__import *found = it->imports;
-    while (found != NULL) {
-        if (!is_good_for(found, made)) {
-            found = found->next;
-        } else if (found->state == WEIR__IMPORT_ASKING) {
-            weir__cond_wait(&it->changed, &it->lock);
-            found = it->imports;
-        } else {
-            break;
-        }
+    weir__mutex_lock(&weir__ipc_all.lock);
+    *out = find(made);
+    while (status == WEIR_OK && *out != NULL && (*out)->state == WEIR__IMPORT_ASKING) {
+        status = wait_for_change(deadline);
+        *out = find(made);
     }
-    if (found == NULL) {
+    if (status == WEIR_OK && *out == NULL) {
         status = add_new(made);
-        found = made;
+        *out = made;
     }
-    found->state = WEIR__IMPORT_ASKING;
-    weir__mutex_unlock(&it->lock);
-    *out = found;
+    if (status == WEIR_OK)
+        (*out)->state = WEIR__IMPORT_ASKING;
+    weir__mutex_unlock(&weir__ipc_all.lock);
     return status;
 }
 

@@ -5,8 +5,10 @@
 #include "ipc_internal.h"
 
 /* One that is held or cached of the same ticket for the same access, else `made`, which
- * is put on the list: the caller's to ask with, until one of the next two. */
-weir_status weir__import_take(weir__import *made, weir__import **out);
+ * is put on the list: the caller's to ask with, until one of the next two. While others
+ * ask it waits, for no longer than until `deadline` (see weir__ipc_now): PEER_GONE. On
+ * failure *out means nothing, and `made` is on no list. */
+weir_status weir__import_take(weir__import *made, int64_t deadline, weir__import **out);
 /* `storage`: of its buffers, or null if it has none. */
 void weir__import_put(weir__import *self, weir__import_state state,
                       weir_storage *storage);

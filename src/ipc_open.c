@@ -319,7 +319,7 @@ static weir_status open_remote(const asked *by, weir_buffer *out)
     for (bool again = true; again && status == WEIR_OK;) {
         weir__import *self;
         again = false;
-        status = weir__import_take(made, &self);
+        status = weir__import_take(made, by->deadline, &self);
         if (status == WEIR_OK && self == made)
             return open_new(by, made, out);
         if (status == WEIR_OK && self->storage != NULL)

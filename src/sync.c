@@ -263,27 +263,41 @@ static void wait_in_system(weir__cond *cond, weir__mutex *mutex,
 
 /* Who wakes us may be outside of the run, and then nobody in it can go on before: only
  * in that case the thread waits in the system, and keeps the turn. */
-static void wait_by_turns(weir__cond *cond, weir__mutex *mutex)
+static void wait_by_turns(weir__cond *cond, weir__mutex *mutex,
+                          const struct timespec *most)
 {
     uint32_t generation = generation_of(cond);
-    while (generation_of(cond) == generation) {
+    bool is_long = false;
+    while (generation_of(cond) == generation && !is_long) {
         weir__mutex_unlock(mutex);
         bool woken = weir__baton_block(cond, false, 0);
         weir__mutex_lock(mutex);
-        if (!woken) {
-            while (generation_of(cond) == generation)
-                wait_in_system(cond, mutex, NULL);
+        while (!woken && generation_of(cond) == generation && !is_long) {
+            wait_in_system(cond, mutex, most);
+            is_long = most != NULL;
         }
     }
 }
 
-void weir__cond_wait(weir__cond *cond, weir__mutex *mutex)
+static void wait(weir__cond *cond, weir__mutex *mutex, const struct timespec *most)
 {
     WEIR_ASSERT(weir__mutex_is_mine(mutex), "a wait without the lock");
     if (weir__thread_self()->baton != NULL)
-        wait_by_turns(cond, mutex);
+        wait_by_turns(cond, mutex, most);
     else
-        wait_in_system(cond, mutex, NULL);
+        wait_in_system(cond, mutex, most);
+}
+
+void weir__cond_wait(weir__cond *cond, weir__mutex *mutex)
+{
+    wait(cond, mutex, NULL);
+}
+
+void weir__cond_wait_for(weir__cond *cond, weir__mutex *mutex, uint32_t most_ms)
+{
+    const struct timespec most = { .tv_sec = most_ms / 1000,
+                                   .tv_nsec = most_ms % 1000 * 1000000L };
+    wait(cond, mutex, &most);
 }
 
 void weir__cond_wait_briefly(weir__cond *cond, weir__mutex *mutex)

@@ -111,6 +111,10 @@ static inline void weir__cond_init(weir__cond *cond)
 }
 void weir__cond_destroy(weir__cond *cond);
 void weir__cond_wait(weir__cond *cond, weir__mutex *mutex) WEIR_REQUIRES(mutex);
+/* The same for so long at most. In a stepped run the time counts where only a thread
+ * outside of it can wake this one. */
+void weir__cond_wait_for(weir__cond *cond, weir__mutex *mutex, uint32_t most_ms)
+    WEIR_REQUIRES(mutex);
 /* The same for a millisecond at most; in a stepped run the turn is kept. */
 void weir__cond_wait_briefly(weir__cond *cond, weir__mutex *mutex)
     WEIR_REQUIRES(mutex);

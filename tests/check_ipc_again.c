@@ -207,6 +207,41 @@ static void a_late_answer_comes_behind_that_to_a_close(void **state)
     end(&it);
 }
 
+/* ---- what another thread asks about ---- */
+
+/* Whether a thread waits for an answer. */
+static bool is_asking(void)
+{
+    bool is_any = false;
+    weir__mutex_lock(&weir__ipc_all.lock);
+    for (weir__import *i = weir__ipc_all.imports; i != NULL; i = i->next)
+        is_any = is_any || i->state == WEIR__IMPORT_ASKING;
+    weir__mutex_unlock(&weir__ipc_all.lock);
+    return is_any;
+}
+
+/* Each waits for as long as it said. */
+static void who_is_hasty_does_not_wait_for_who_is_patient(void **state)
+{
+    (void)state;
+    stage it = begin();
+    opener patient = { .on = &it, .stream = it.here.at.b };
+    weir_buffer first, second;
+    must_ok(open_here(&it, &first));
+    stop(&it);
+    pthread_t thread = opener_begin(&patient);
+    while (!is_asking())
+        sched_yield();
+    must_answer(WEIR_PEER_GONE, open_hastily(&it, &second));
+    must(is_asking());
+    go_on(&it);
+    must(pthread_join(thread, NULL) == 0);
+    must_ok(patient.status);
+    must_ok(weir_ipc_close(&patient.buffer, it.here.at.b));
+    must_ok(weir_ipc_close(&first, it.here.at.b));
+    end(&it);
+}
+
 static int run(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +250,7 @@ static int run(void)
         cmocka_unit_test(what_was_opened_on_a_threads_stream_is_opened_again),
         cmocka_unit_test(a_late_answer_leaves_what_is_open),
         cmocka_unit_test(a_late_answer_comes_behind_that_to_a_close),
+        cmocka_unit_test(who_is_hasty_does_not_wait_for_who_is_patient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

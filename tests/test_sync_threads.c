@@ -1,5 +1,5 @@
-/* test_sync_threads.c - locks and conditions between threads that run side by side, in
- * no stepped run, and sleep in the system. */
+/* test_sync_threads.c - locks and conditions between threads that run side by side, and
+ * sleep in the system; in a stepped run only where nobody in it can wake another. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -155,12 +155,41 @@ static void brief_wait_ends(void **state)
     must(with.counter >= with.rounds);
 }
 
+static uint32_t choose_first(void *unused, uint32_t count)
+{
+    (void)unused;
+    (void)count;
+    return 0;
+}
+
+static void waits_in_vain(void *argument)
+{
+    shared *with = argument;
+    weir__mutex_lock(&with->lock);
+    weir__cond_wait_for(&with->cond, &with->lock, 1);
+    weir__mutex_unlock(&with->lock);
+}
+
+static void wait_ends_in_time(void **state)
+{
+    (void)state;
+    shared with = { .rounds = 0 };
+    void *arguments[] = { &with, &with };
+    weir__mutex_init(&with.lock, WEIR__RANK_RESOURCE);
+    weir__cond_init(&with.cond);
+    waits_in_vain(&with);
+    must_ok(weir__baton_run(choose_first, NULL, 1, 2, waits_in_vain, arguments));
+    weir__cond_destroy(&with.cond);
+    weir__mutex_destroy(&with.lock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_who_sleep_for_a_lock_get_it),
         cmocka_unit_test(nobody_misses_a_broadcast),
         cmocka_unit_test(brief_wait_ends),
+        cmocka_unit_test(wait_ends_in_time),
     };
     return cmocka_run_group_tests_name("locks between threads", tests, NULL, NULL);
 }

@@ -104,7 +104,8 @@ WEIR_API WEIR_NODISCARD weir_status weir_ipc_revoke(const weir_ticket *ticket);
 typedef struct weir_open_options {
     size_t struct_size;
     weir_access access;    /* what will be done: default WEIR_READ */
-    uint32_t timeout_ms;   /* how long the exporter may take: default 10 000 */
+    uint32_t timeout_ms;   /* how long the exporter may take, while other threads ask
+                              about the same ticket, too: default 10 000 */
 } weir_open_options;
 
 #define WEIR_OPEN_OPTIONS_INIT { sizeof(weir_open_options), (weir_access)0, 0 }
@@ -134,8 +135,10 @@ weir_ipc_open(weir_device *device, weir_stream stream, const weir_ticket *ticket
 /* Ends a buffer behind what is on `stream` so far, which is noted as a use, and behind
  * all others that were: an event for that goes to the exporter, once no other buffer
  * here holds the import. The buffer is empty afterwards; closing it again does nothing.
- * weir_buffer_reset does the same without `stream`. That the exporter is gone is no
- * error: there is nobody to tell. NOT_OWNED: a view. On failure it is still open. */
+ * weir_buffer_reset does the same without `stream`. Where it is the last one and
+ * another thread just opens the same ticket, it waits until that has its answer, or has
+ * given up. That the exporter is gone is no error: there is nobody to tell. NOT_OWNED:
+ * a view. On failure it is still open. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_ipc_close(weir_buffer *buffer, weir_stream stream);
 
