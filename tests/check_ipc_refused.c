@@ -82,6 +82,30 @@ static void a_revoked_ticket_keeps_who_has_it_open(void **state)
     ipc_end(&it);
 }
 
+/* An importer holds the bytes, as a buffer of the exporter's does. */
+static void a_ticket_is_good_while_anybody_holds_the_bytes(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    remote first = remote_begin(), second = remote_begin();
+    weir_buffer column = ipc_make(&it, BYTES, KEY), here;
+    weir_ticket ticket = ipc_export(&column, WEIR_READ);
+    must_ok(remote_open(&first, 0, &ticket, WEIR_READ));
+    weir_buffer_reset(&column);
+    must_ok(remote_open(&second, 0, &ticket, WEIR_READ));
+    must_ok(remote_close(&first, 0));
+    must_equal(remote_errors(&second, 0, KEY), 0);
+    must_ok(open_here(&it, &ticket, &here));
+    weir_buffer_reset(&here);
+    must_ok(remote_close(&second, 0));
+    ipc_settle();
+    must_answer(WEIR_NOT_FOUND, remote_open(&first, 0, &ticket, WEIR_READ));
+    must_equal(now().exports, 0);
+    remote_end(&first);
+    remote_end(&second);
+    ipc_end(&it);
+}
+
 static void who_may_only_read_opens_for_reading(void **state)
 {
     (void)state;
@@ -506,6 +530,7 @@ static int run(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_ticket_for_one_time_opens_once),
         cmocka_unit_test(a_revoked_ticket_keeps_who_has_it_open),
+        cmocka_unit_test(a_ticket_is_good_while_anybody_holds_the_bytes),
         cmocka_unit_test(who_may_only_read_opens_for_reading),
         cmocka_unit_test(a_forged_ticket_opens_nothing),
         cmocka_unit_test(another_devices_ticket_is_refused),

@@ -17,10 +17,12 @@
  * later others see by another ticket, or when they are told by some other means, of
  * which the ledger knows nothing.
  *
- * Who keeps whom. A ticket keeps nothing: it is good as long as a buffer of the
- * exporter's holds the bytes. Each importer is a holder of theirs, as a share is: until
- * it has closed, or its process has ended, they are not given back, resized or
- * released. An importer never owns the source: closing frees nothing there.
+ * Who keeps whom. A ticket keeps nothing: it is good as long as it is not revoked, and
+ * anybody holds the bytes: a buffer of the exporter's, or an importer. Each importer is
+ * a holder, as a share is: until it has closed, or its process has ended, the bytes are
+ * not given back, resized or released, and others may open them though the exporter has
+ * no buffer of them any more. An importer never owns the source: closing frees nothing
+ * there.
  *
  * Which bytes. Another process can reach, and write, the whole object that the bytes
  * lie in, whatever it was asked to do. So only blocks that are objects of their own can
