@@ -361,11 +361,15 @@ weir_status weir_ipc_export(weir_buffer *buffer, const weir_export_options *from
 weir_status weir_ipc_revoke(const weir_ticket *ticket)
 {
     weir__ipc *it = &weir__ipc_all;
+    weir__ticket says;
     weir_status status = weir__enter();
     if (status != WEIR_OK)
         return status;
     if (ticket == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the ticket is null");
+    status = weir__ticket_read(ticket, &says);
+    if (status != WEIR_OK)
+        return status;
     weir__export *found = weir__export_find(ticket);
     if (found == NULL)
         return weir__fail(WEIR_NOT_FOUND, "no ticket of this process's, or it is over");

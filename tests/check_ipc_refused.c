@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #define BYTES ((size_t)65536)
 #define KEY   7u
 #define PATIENCE_S 60
+#define ROOM_MAX 32
 
 static weir_ipc_statistics now(void)
 {
@@ -277,7 +279,7 @@ static void nothing_but_whole_buffers_is_exported(void **state)
     must(memcmp(&ticket, &zero, sizeof zero) == 0);
     must_answer(WEIR_INVALID_ARGUMENT, open_here(&it, &zero, &none));
     must_answer(WEIR_INVALID_ARGUMENT, weir_ipc_revoke(NULL));
-    must_answer(WEIR_NOT_FOUND, weir_ipc_revoke(&zero));
+    must_answer(WEIR_INVALID_ARGUMENT, weir_ipc_revoke(&zero));
     weir_buffer_reset(&column);
     ipc_end(&it);
 }
@@ -364,6 +366,45 @@ static void what_nobody_opens_again_is_unmapped_some_time(void **state)
 }
 
 /* ---- what fails ---- */
+
+/* This process may have `count` more descriptors than it has. */
+static void leave_room_for(rlim_t count, const struct rlimit *usual)
+{
+    struct rlimit limit = *usual;
+    int next[ROOM_MAX + 1]; /* which need not follow each other */
+    for (rlim_t i = 0; i <= count; i++)
+        must((next[i] = dup(STDIN_FILENO)) >= 0);
+    limit.rlim_cur = (rlim_t)next[count];
+    for (rlim_t i = 0; i <= count; i++)
+        must(close(next[i]) == 0);
+    must(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+/* Those of the connection are this process's, those of what is shared the device's. */
+static void an_import_needs_descriptors(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    remote other = remote_begin();
+    weir_ticket ticket = make_there(&other);
+    weir_buffer buffer;
+    struct rlimit usual;
+    must(getrlimit(RLIMIT_NOFILE, &usual) == 0);
+    weir_status status = WEIR_FILE_ERROR;
+    for (rlim_t room = 0; status != WEIR_OK; room++) {
+        must(room <= ROOM_MAX);
+        leave_room_for(room, &usual);
+        status = open_here(&it, &ticket, &buffer);
+        must(setrlimit(RLIMIT_NOFILE, &usual) == 0);
+        must(status == WEIR_FILE_ERROR || (room > 0 && status == WEIR_DEVICE_ERROR) ||
+             (room > 0 && status == WEIR_OK));
+    }
+    must_ok(weir_ipc_close(&buffer, it.at.b));
+    remote_settle(&other);
+    remote_reset(&other, 0);
+    remote_end(&other);
+    ipc_end(&it);
+}
 
 /* The exporter does not take it for open where the importer failed. */
 static void an_import_that_fails_is_not_held(void **state)
@@ -541,6 +582,7 @@ static int run(void)
         cmocka_unit_test(what_was_closed_is_not_mapped_again),
         cmocka_unit_test(what_is_over_is_unmapped),
         cmocka_unit_test(what_nobody_opens_again_is_unmapped_some_time),
+        cmocka_unit_test(an_import_needs_descriptors),
         cmocka_unit_test(an_import_that_fails_is_not_held),
         cmocka_unit_test(an_answer_that_comes_too_late_holds_nothing),
         cmocka_unit_test(an_export_that_fails_leaves_nothing),

@@ -92,7 +92,9 @@ typedef struct weir_export_options {
  *                   buffer is for reading only
  *   CAPTURING       the buffer's stream is being captured
  *   FILE_ERROR      no folder for the socket ($XDG_RUNTIME_DIR/weir, or /tmp/weir-UID),
- *                   or not ours alone; no socket, thread or file descriptor */
+ *                   or not ours alone; no socket, thread or file descriptor
+ *   DEVICE_ERROR    the device makes no event for others: it has no file descriptor
+ *                   left for that, say */
 WEIR_API WEIR_NODISCARD weir_status
 weir_ipc_export(weir_buffer *buffer, const weir_export_options *options,
                 weir_ticket *out);
@@ -127,7 +129,10 @@ typedef struct weir_open_options {
  *   INVALID_ARGUMENT   it is another device's; or what the exporter sent is not what
  *                      the ticket says
  *   FILE_ERROR         the exporter is another user's, or its socket's folder is not
- *                      ours alone; no file descriptor, or thread
+ *                      ours alone; no file descriptor to ask it with, or for what it
+ *                      sends; no thread
+ *   DEVICE_ERROR       the device, here or there, cannot share what the ticket names:
+ *                      it has no file descriptor left for that, say
  *   CAPTURING          `stream` is being captured
  *   NOT_SUPPORTED      the device opens no memory of that kind */
 WEIR_API WEIR_NODISCARD weir_status
