@@ -434,10 +434,17 @@ static weir__checked *begin_move(weir__checking *self, const void *ptr, size_t b
     return block;
 }
 
+/* One that has grown is as young as one allocated now: the fill of its new guard may be
+ * behind what a look at everything has waited for. */
 static void end_move(weir__checking *self, weir__checked *block, size_t new_bytes)
 {
     weir__mutex_lock(&self->lock);
     size_t more = new_bytes - block->record.bytes;
+    if (more > 0) {
+        weir__checked_unlink(&self->out, block);
+        block->number = ++self->numbers;
+        weir__checked_link(&self->out, block);
+    }
     block->record.bytes = new_bytes;
     block->below_bytes += more;
     block->is_moving = false;

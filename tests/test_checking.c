@@ -383,6 +383,48 @@ static void guards_move_with_the_end(void **state)
     end(&it);
 }
 
+/* Another thread could extend a block just then, of whose stream the look at
+ * everything has not waited for what comes behind. */
+typedef struct extension {
+    const place *it;
+    void *ptr;
+    uint64_t gate;
+} extension;
+
+static void hear_and_extend(void *context, const weir_misuse *misuse)
+{
+    extension *next = context;
+    hear(NULL, misuse);
+    if (told.count > 1)
+        return;
+    next->gate = stall(next->it, next->it->a);
+    must_ok(weir_resource_extend(next->it->mr, next->it->a, next->ptr, KIB * KIB,
+                                 2 * KIB * KIB, 6 * KIB * KIB));
+}
+
+static void block_that_grows_meanwhile_has_no_guard_yet(void **state)
+{
+    (void)state;
+    place it = begin("checking/growable(pages_only)");
+    void *first = take(it.mr, it.b, 1000);
+    extension next = { .it = &it };
+    must_ok(weir_allocate(it.mr, it.a, KIB * KIB, 2 * KIB * KIB, &next.ptr));
+    write_at(&it, it.b, first, 1000);
+    must_ok(weir_device_sync(it.device));
+    weir_set_misuse_handler(hear_and_extend, &next);
+    must_equal(check(&it), 1);
+    must_be_told(WEIR_MISUSE_OVERRUN, first, "1 bytes past its end");
+    weir_set_misuse_handler(hear, NULL);
+    must_ok(weir_emulated_open_gate(it.device, next.gate));
+    must_equal(check(&it), 0);
+    write_at(&it, it.a, next.ptr, 6 * 1024 * 1024);
+    must_equal(check(&it), 1); /* the next look has it */
+    must_be_told(WEIR_MISUSE_OVERRUN, next.ptr, "1 bytes past its end");
+    give(it.mr, it.b, first, 1000);
+    must(weir_deallocate(it.mr, it.a, next.ptr, 6 * KIB * KIB, 2 * KIB * KIB));
+    end(&it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +438,7 @@ int main(void)
         cmocka_unit_test(wrong_frees_are_told),
         cmocka_unit_test(strict_tells_of_streams_that_do_not_wait),
         cmocka_unit_test(guards_move_with_the_end),
+        cmocka_unit_test(block_that_grows_meanwhile_has_no_guard_yet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

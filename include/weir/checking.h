@@ -80,8 +80,8 @@ weir_checking_create(weir_resource *upstream, const weir_checking_options *optio
 /* Waits on the host for all work of the device, and looks at everything that is there:
  * what is under way, the guards of all blocks that are out, and all bytes of what is
  * held back, which then goes upstream. Writes how many findings the handler was told by
- * this call (out may be null). Blocks that others allocate meanwhile may be left out;
- * to give back a block while its guards are looked at waits for that.
+ * this call (out may be null). Blocks that others allocate or extend meanwhile may be
+ * left out; to give back a block while its guards are looked at waits for that.
  *
  *   CAPTURING       a stream is being captured, which a wait would spoil
  *   DEVICE_ERROR    the device refused the wait: nothing was looked at */
