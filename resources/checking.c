@@ -142,6 +142,7 @@ static void checking_destroy(void *context)
     if (self->staging != NULL && all_done)
         (void)weir__pinned_free(self->device, self->staging);
     weir__block_table_finish(&self->table);
+    weir__cond_destroy(&self->landed);
     weir__cond_destroy(&self->unpinned);
     weir__mutex_destroy(&self->lock);
     weir__host_free(self);
@@ -218,6 +219,7 @@ static weir_status make_self(weir_resource *upstream,
     }
     weir__mutex_init(&self->lock, WEIR__RANK_RESOURCE);
     weir__cond_init(&self->unpinned);
+    weir__cond_init(&self->landed);
     *out = self;
     return WEIR_OK;
 }

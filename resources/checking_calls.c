@@ -110,16 +110,21 @@ static weir_status make_record(weir__checking *self, size_t bytes, size_t alignm
     return WEIR_OK;
 }
 
-/* From upstream; what is held back gives way to it. */
+/* From upstream; what is held back gives way to it, also what other threads hold back
+ * or give upstream meanwhile. Who is always too late is refused in the end, as is who
+ * asks for more than there can be while others are busy. */
 static weir_status draw(weir__checking *self, weir_stream stream, weir__checked *block)
 {
-    size_t bytes = block->below_bytes, alignment = block->record.alignment;
-    weir_status status = weir_allocate(self->upstream, stream, bytes, alignment,
-                                       &block->below);
-    if ((status == WEIR_OUT_OF_MEMORY || status == WEIR_LIMIT_REACHED) &&
-        weir__checking_empty(self, false))
-        status = weir_allocate(self->upstream, stream, bytes, alignment, &block->below);
-    return status;
+    for (int left = WEIR__DRAWS_MOST;; left--) {
+        uint64_t landings = weir__checking_count_landings(self);
+        weir_status status = weir_allocate(self->upstream, stream, block->below_bytes,
+                                           block->record.alignment, &block->below);
+        if ((status != WEIR_OUT_OF_MEMORY && status != WEIR_LIMIT_REACHED) ||
+            left == 0 ||
+            (!weir__checking_empty(self, false) &&
+             !weir__checking_wait_for_landing(self, landings)))
+            return status;
+    }
 }
 
 static void count_out_locked(weir__checking *self, size_t bytes)

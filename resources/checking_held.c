@@ -17,13 +17,19 @@ static weir__mark mark_of(weir_point point)
 
 /* ---- out of it ---- */
 
-void weir__checking_give(weir__checking *self, weir__checked *block)
+/* Gives its memory to upstream behind its points, and lets go of it. */
+static void give(weir__checking *self, weir__checked *block)
 {
     unsigned char *below = block->below;
     weir__note_guard(self->device, below, block->below_bytes, below, 0);
     (void)weir_deallocate_after(self->upstream, below, block->below_bytes,
                                 block->record.alignment, block->behind,
                                 block->behind_count);
+    weir__mutex_lock(&self->lock);
+    weir__checked_unlink(&self->leaving, block);
+    self->landings++;
+    weir__cond_broadcast(&self->landed);
+    weir__mutex_unlock(&self->lock);
     weir__checked_let_go(self, block);
 }
 
@@ -36,13 +42,10 @@ static bool is_behind_done_work(weir__checking *self, const weir__checked *block
     return true;
 }
 
-static bool wait_sync(weir__checking *self, const weir__checked *block)
+static void wait_sync(weir__checking *self, const weir__checked *block)
 {
-    for (size_t i = 0; i < block->behind_count; i++) {
-        if (weir__order_sync(self->device->order, mark_of(block->behind[i])) != WEIR_OK)
-            return false;
-    }
-    return true;
+    for (size_t i = 0; i < block->behind_count; i++)
+        (void)weir__order_sync(self->device->order, mark_of(block->behind[i]));
 }
 
 /* What one look sees of a block that leaves; how many parts that is. */
@@ -91,11 +94,10 @@ static void look_at_sync(weir__checking *self, weir__checked *block)
     }
 }
 
-/* `block` is in no list any more. */
+/* `block` is in this thread's hands. */
 static void leave(weir__checking *self, weir__checked *block, bool waits)
 {
-    bool is_done = waits ? wait_sync(self, block) : is_behind_done_work(self, block);
-    if (!is_done || weir__device_is_lost(self->device)) {
+    if (!is_behind_done_work(self, block) || weir__device_is_lost(self->device)) {
         weir__checking_leave_out(self);
     } else {
         weir__looks_judge_done(self); /* the one from when it came back */
@@ -104,7 +106,7 @@ static void leave(weir__checking *self, weir__checked *block, bool waits)
         else
             look_at(self, block);
     }
-    weir__checking_give(self, block);
+    give(self, block);
 }
 
 /* Who takes it out learns what who put it in knew to be done. */
@@ -112,6 +114,8 @@ static void take_out_locked(weir__checking *self, weir__checked *block)
     WEIR_REQUIRES(&self->lock)
 {
     weir__checked_unlink(&self->held, block);
+    weir__checked_link(&self->leaving, block);
+    block->taker = weir__thread_self();
     weir__note_learn(self->device, (uintptr_t)block);
     weir__note_forget(self->device, (uintptr_t)block, false);
     weir__block_table_remove(&self->table, &block->record);
@@ -119,23 +123,72 @@ static void take_out_locked(weir__checking *self, weir__checked *block)
     self->held_bytes -= block->below_bytes;
 }
 
+/* Takes out the oldest, if it is no younger than number `last`; else null. With `waits`
+ * what it is behind is waited for first, and others may take it meanwhile: they need
+ * not wait for that. */
+static weir__checked *take_oldest(weir__checking *self, uint64_t last, bool waits)
+{
+    weir__checked asked = { .behind_count = 0 };
+    for (;;) {
+        weir__mutex_lock(&self->lock);
+        weir__checked *oldest = self->held.oldest;
+        if (oldest != NULL && oldest->held_number > last)
+            oldest = NULL;
+        bool is_it = !waits || oldest == NULL ||
+                     oldest->held_number == asked.held_number;
+        if (!is_it)
+            memcpy(&asked, oldest, sizeof asked);
+        else if (oldest != NULL)
+            take_out_locked(self, oldest);
+        weir__mutex_unlock(&self->lock);
+        if (is_it)
+            return oldest;
+        wait_sync(self, &asked);
+    }
+}
+
 bool weir__checking_empty(weir__checking *self, bool waits)
 {
+    bool any = false;
     weir__mutex_lock(&self->lock);
     uint64_t last = self->held.newest == NULL ? 0 : self->held.newest->held_number;
     weir__mutex_unlock(&self->lock);
-    for (;;) {
-        weir__mutex_lock(&self->lock);
-        weir__checked *block = self->held.oldest;
-        if (block != NULL && block->held_number <= last)
-            take_out_locked(self, block);
-        else
-            block = NULL;
-        weir__mutex_unlock(&self->lock);
-        if (block == NULL)
-            return last != 0;
+    for (weir__checked *block; (block = take_oldest(self, last, waits)) != NULL;) {
         leave(self, block, waits);
+        any = true;
     }
+    return any;
+}
+
+/* ---- who waits for it ---- */
+
+uint64_t weir__checking_count_landings(weir__checking *self)
+{
+    weir__mutex_lock(&self->lock);
+    uint64_t landings = self->landings;
+    weir__mutex_unlock(&self->lock);
+    return landings;
+}
+
+/* A misuse handler allocates, called by a look at what leaves: it must not wait, not
+ * even for others, who may be in theirs. */
+static bool has_in_hand_locked(weir__checking *self) WEIR_REQUIRES(&self->lock)
+{
+    const weir__checked *block = self->leaving.oldest;
+    while (block != NULL && block->taker != weir__thread_self())
+        block = block->newer;
+    return block != NULL;
+}
+
+bool weir__checking_wait_for_landing(weir__checking *self, uint64_t landings)
+{
+    weir__mutex_lock(&self->lock);
+    while (self->leaving.oldest != NULL && self->landings == landings &&
+           !has_in_hand_locked(self))
+        weir__cond_wait(&self->landed, &self->lock);
+    bool are_more = self->landings != landings;
+    weir__mutex_unlock(&self->lock);
+    return are_more;
 }
 
 /* ---- into it ---- */

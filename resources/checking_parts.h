@@ -29,6 +29,8 @@
 #else
 #define WEIR__LOOKS_MOST 64
 #endif
+/* How often a request asks upstream that others are quicker than each time. */
+#define WEIR__DRAWS_MOST    1000
 #define WEIR__LOOK_PARTS    2
 #define WEIR__CHECKED_MARKS 4
 
@@ -37,13 +39,14 @@
 
 typedef struct weir__checked {
     weir__block_record record;        /* as asked for, and as handed out */
-    struct weir__checked *older, *newer; /* among those out, or those held back */
+    struct weir__checked *older, *newer; /* among those out, held back, or leaving */
     void *below;                      /* as upstream gave it, with this alignment: */
     size_t below_bytes;
     uint64_t number;                  /* by age, from 1 */
     uint64_t held_number;             /* likewise, of those held back */
     uint32_t holds;                   /* of the table, and of looks */
     uint32_t pins;                    /* looks of weir_checking_check_sync at it */
+    const void *taker;                /* the thread that gives it upstream: leaving */
     bool is_moving;                   /* its end: it is being extended */
     bool is_guarded;                  /* the guards were filled */
     bool is_poisoned;                 /* its bytes were, when it came back */
@@ -100,8 +103,11 @@ typedef struct weir__checking {
 
     weir__mutex lock;        /* guards all below, and the records */
     weir__cond unpinned;     /* a block is, or moves no more */
+    weir__cond landed;       /* one that was held back has gone upstream */
     weir__block_table table;
     weir__checked_list out, held;
+    weir__checked_list leaving; /* held back until now, and not upstream yet */
+    uint64_t landings;       /* of these so far */
     uint64_t numbers, held_numbers; /* given to blocks so far */
     size_t held_blocks, held_bytes; /* of the quarantine, guards and all */
     size_t next_look;        /* to ask about */
@@ -186,10 +192,12 @@ bool weir__checking_holds(const weir__checking *self, const weir__checked *block
 /* Holds `block` back, behind the points it has, and lets go of what is too much. */
 void weir__checking_hold(weir__checking *self, weir__checked *block);
 /* All that is held back goes upstream; what is done is looked at first, or with
- * `waits` everything, which is waited for. True: there was something. */
+ * `waits` everything, which is waited for. True: this call gave something. */
 bool weir__checking_empty(weir__checking *self, bool waits);
-/* Gives the memory of `block`, which is in no table, to upstream behind its points, and
- * lets go of it. */
-void weir__checking_give(weir__checking *self, weir__checked *block);
+/* How many blocks have gone from here upstream so far. */
+uint64_t weir__checking_count_landings(weir__checking *self);
+/* Other threads may have in their hands what this one lacks; when it looked, there were
+ * `landings`. True once there are more, false if none is on its way. */
+bool weir__checking_wait_for_landing(weir__checking *self, uint64_t landings);
 
 #endif

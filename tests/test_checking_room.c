@@ -1,0 +1,203 @@
+/* test_checking_room.c - `checking` where memory is short: what it holds back gives way
+ * to a request, whoever has it in hand, and the request says what was asked for. */
+#include "support.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "checking_parts.h"
+#include "internal.h"
+#include "support_leaf.h"
+#include "weir/checking.h"
+#include "weir/resource_ops.h"
+
+/* An upstream that has one block at a time. It can be slow to take it back: until
+ * another has been refused. */
+typedef struct narrow {
+    weir_device *device;
+    weir_resource *below;
+    weir_resource *mr;         /* over it */
+    atomic_bool is_out;
+    bool is_slow;
+    atomic_int refusals;
+    void *ptrs[WEIR__DRAWS_MOST + 10]; /* of `mr`: each refusal gives one back */
+    int count;
+} narrow;
+
+static weir_status narrow_allocate(void *context, weir_stream stream, size_t bytes,
+                                   size_t alignment, void **out)
+{
+    narrow *self = context;
+    if (self->count == 0 && !atomic_exchange(&self->is_out, true))
+        return weir_allocate(self->below, stream, bytes, alignment, out);
+    atomic_fetch_add(&self->refusals, 1);
+    if (self->count > 0)
+        give(self->mr, stream, self->ptrs[--self->count], 1);
+    return weir_resource_refuse(WEIR_OUT_OF_MEMORY, "one at a time");
+}
+
+static bool narrow_deallocate(void *context, weir_stream stream, void *ptr,
+                              size_t bytes, size_t alignment)
+{
+    narrow *self = context;
+    if (self->is_slow) {
+        must_ok(support_host_signal(self->device, 1));
+        while (atomic_load(&self->refusals) == 0)
+            weir__yield();
+        for (int i = 0; i < 100; i++)
+            weir__yield();
+    }
+    bool done = weir_deallocate(self->below, stream, ptr, bytes, alignment);
+    atomic_store(&self->is_out, false);
+    return done;
+}
+
+static weir_resource *narrow_upstream(void *context)
+{
+    narrow *self = context;
+    return self->below;
+}
+
+static void narrow_destroy(void *context)
+{
+    (void)context;
+}
+
+static void narrow_begin(narrow *self, scene *s)
+{
+    static const weir_resource_ops ops = { .struct_size = sizeof ops, .name = "narrow",
+                                           .allocate = narrow_allocate,
+                                           .deallocate = narrow_deallocate,
+                                           .upstream = narrow_upstream,
+                                           .destroy = narrow_destroy };
+    weir_resource *upstream;
+    memset(self, 0, sizeof *self);
+    self->device = s->device;
+    self->below = s->mr;
+    must_ok(weir_resource_create(&ops, self, &upstream));
+    must_ok(weir_checking_create(upstream, NULL, &self->mr));
+    weir_resource_unref(upstream);
+}
+
+/* ---- in another's hands ---- */
+
+static void trim(void *context)
+{
+    narrow *self = context;
+    (void)weir_resource_trim_sync(self->mr, 0);
+}
+
+static void ask(void *context)
+{
+    narrow *self = context;
+    must_ok(support_host_await(self->device, 1));
+    give(self->mr, NULL, take(self->mr, NULL, 1000), 1000);
+}
+
+typedef struct role {
+    void (*part)(void *context);
+    narrow *self;
+} role;
+
+static void play(void *argument)
+{
+    const role *it = argument;
+    it->part(it->self);
+}
+
+static void request_waits_for_what_is_on_its_way_upstream(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 10; i++) {
+        scene s = scene_begin(support_seed(i), "pool/device");
+        narrow self;
+        narrow_begin(&self, &s);
+        give(self.mr, NULL, take(self.mr, NULL, 1000), 1000);
+        self.is_slow = true;
+        role roles[] = { { trim, &self }, { ask, &self } };
+        void *const arguments[] = { &roles[0], &roles[1] };
+        must_ok(support_run_threads(s.device, 2, play, arguments));
+        self.is_slow = false;
+        must_equal(atomic_load(&self.refusals), 1);
+        must_equal(statistics_of(self.mr).failures, 0);
+        weir_resource_unref(self.mr);
+        scene_end(&s);
+    }
+}
+
+/* ---- in its own ---- */
+
+static void spoil(void *argument, void *const views[])
+{
+    (void)argument;
+    *(unsigned char *)views[0] ^= 0xff;
+}
+
+/* Called while the block that it is about is in this thread's hands. */
+static void ask_at_once(void *context, const weir_misuse *misuse)
+{
+    narrow *self = context;
+    void *none;
+    must_equal(misuse->kind, WEIR_MISUSE_USE_AFTER_FREE);
+    must_answer(WEIR_OUT_OF_MEMORY,
+                weir_allocate(self->mr, NULL, 1000, WEIR_ALIGNMENT, &none));
+    must(none == NULL);
+}
+
+static void handler_does_not_wait_for_its_own_thread(void **state)
+{
+    (void)state;
+    scene s = scene_begin(1, "pool/device");
+    narrow self;
+    narrow_begin(&self, &s);
+    void *ptr = take(self.mr, NULL, 1000);
+    give(self.mr, NULL, ptr, 1000);
+    const weir_emulated_range range = { ptr, 1, WEIR_EMULATED_READ_WRITE };
+    must_ok(weir_emulated_launch(s.device, NULL, spoil, NULL, &range, 1));
+    must_ok(weir_device_sync(s.device));
+    weir_set_misuse_handler(ask_at_once, &self);
+    (void)weir_resource_trim_sync(self.mr, 0);
+    weir_set_misuse_handler(NULL, NULL);
+    must_equal(atomic_load(&self.refusals), 1);
+    give(self.mr, NULL, take(self.mr, NULL, 1000), 1000);
+    weir_resource_unref(self.mr);
+    weir_resource_unref(s.mr);
+    end_stream(s.device, s.a);
+    end_stream(s.device, s.b);
+    close_anyhow(s.device); /* which has seen the write, too */
+}
+
+/* ---- never enough ---- */
+
+/* There is always something more that goes upstream, and it never helps. */
+static void request_that_is_always_too_late_is_refused(void **state)
+{
+    (void)state;
+    scene s = scene_begin(2, "pool/device");
+    narrow self;
+    void *none;
+    narrow_begin(&self, &s);
+    for (int i = 0; i < WEIR__DRAWS_MOST + 10; i++) {
+        atomic_store(&self.is_out, false);
+        self.ptrs[i] = take(self.mr, s.a, 1);
+    }
+    self.count = WEIR__DRAWS_MOST + 10;
+    must_answer(WEIR_OUT_OF_MEMORY,
+                weir_allocate(self.mr, s.a, 1000, WEIR_ALIGNMENT, &none));
+    must(none == NULL);
+    must_equal(self.count, 9);
+    while (self.count > 0)
+        give(self.mr, s.a, self.ptrs[--self.count], 1);
+    weir_resource_unref(self.mr);
+    scene_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(request_waits_for_what_is_on_its_way_upstream),
+        cmocka_unit_test(handler_does_not_wait_for_its_own_thread),
+        cmocka_unit_test(request_that_is_always_too_late_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
