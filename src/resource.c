@@ -451,6 +451,16 @@ static bool are_points(const weir_resource *mr, const void *ptr, size_t bytes,
     return true;
 }
 
+/* The legacy stream is behind all that the block is behind, or this thread knows that
+ * to be done; who gets it next asks about the legacy stream alone. */
+static bool deallocate_on_legacy(weir_resource *mr, void *ptr, size_t bytes,
+                                 size_t alignment)
+{
+    if (mr->listens)
+        tell_given_below(mr, WEIR_STREAM_LEGACY);
+    return mr->ops.deallocate(mr->self, WEIR_STREAM_LEGACY, ptr, bytes, alignment);
+}
+
 bool weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t alignment,
                            const weir_point *points, size_t count)
 {
@@ -473,7 +483,7 @@ bool weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t al
     if (mr->ops.deallocate_after != NULL)
         done = mr->ops.deallocate_after(mr->self, ptr, bytes, alignment, points, count);
     else if (legacy_follows(mr->device, points, count))
-        done = mr->ops.deallocate(mr->self, WEIR_STREAM_LEGACY, ptr, bytes, alignment);
+        done = deallocate_on_legacy(mr, ptr, bytes, alignment);
     else
         is_left_out = true;
     thread->depth--;

@@ -361,6 +361,100 @@ static void blocks_go_back_behind_the_rest(void **state)
     a_block_goes_back_behind_the_rest("checking/device", 2 * MIB);
 }
 
+/* ---- a table without deallocate_after ---- */
+
+/* A leaf of one block, on the legacy stream, on which it comes back. */
+typedef struct parked {
+    weir_device *device;
+    weir_resource *below;
+    weir_resource *mr;
+    void *block;
+    sem_t met, go_on;
+} parked;
+
+static weir_status parked_allocate(void *context, weir_stream stream, size_t bytes,
+                                   size_t alignment, void **out)
+{
+    parked *self = context;
+    must(stream == WEIR_STREAM_LEGACY);
+    weir_status status = WEIR_OK;
+    if (self->block == NULL)
+        status = weir_allocate(self->below, stream, bytes, alignment, &self->block);
+    *out = self->block;
+    return status;
+}
+
+static bool parked_deallocate(void *context, weir_stream stream, void *ptr,
+                              size_t bytes, size_t alignment)
+{
+    const parked *self = context;
+    (void)bytes;
+    (void)alignment;
+    must(stream == WEIR_STREAM_LEGACY && ptr == self->block);
+    return true;
+}
+
+static void parked_properties(void *context, weir_resource_properties *out)
+{
+    const parked *self = context;
+    out->device = self->device;
+    out->device_accessible = true;
+}
+
+static void parked_destroy(void *context)
+{
+    const parked *self = context;
+    must(weir_deallocate(self->below, NULL, self->block, KIB, WEIR_ALIGNMENT));
+}
+
+/* A thread that the ledger has met, and that is told nothing after that. */
+static void *take_on_legacy(void *argument)
+{
+    parked *self = argument;
+    must_ok(weir_stream_sync(self->device, WEIR_STREAM_LEGACY));
+    must(sem_post(&self->met) == 0);
+    must(sem_wait(&self->go_on) == 0);
+    void *ptr = take(self->mr, WEIR_STREAM_LEGACY, KIB);
+    stamp(self->device, WEIR_STREAM_LEGACY, ptr, KIB, 1);
+    give(self->mr, WEIR_STREAM_LEGACY, ptr, KIB);
+    return NULL;
+}
+
+static void what_is_done_comes_back_on_the_legacy_stream(void **state)
+{
+    (void)state;
+    static const weir_resource_ops ops = { .struct_size = sizeof ops, .name = "parked",
+                                           .allocate = parked_allocate,
+                                           .deallocate = parked_deallocate,
+                                           .properties = parked_properties,
+                                           .destroy = parked_destroy };
+    parked self = { .device = open_stepped(1) };
+    weir_stream stream = make_stream(self.device, WEIR_STREAM_NON_BLOCKING);
+    weir_point point;
+    pthread_t thread;
+    must_ok(weir_resource_open(self.device, "device", &self.below));
+    must_ok(weir_resource_create(&ops, &self, &self.mr));
+    must(sem_init(&self.met, 0, 0) == 0 && sem_init(&self.go_on, 0, 0) == 0);
+    must(pthread_create(&thread, NULL, take_on_legacy, &self) == 0);
+    must(sem_wait(&self.met) == 0);
+
+    void *ptr = take(self.mr, WEIR_STREAM_LEGACY, KIB);
+    must_ok(weir_stream_wait(self.device, stream, WEIR_STREAM_LEGACY));
+    stamp(self.device, stream, ptr, KIB, 2);
+    must_ok(weir_point_here(self.device, stream, &point));
+    must_ok(weir_stream_sync(self.device, stream));
+    must(weir_deallocate_after(self.mr, ptr, KIB, WEIR_ALIGNMENT, &point, 1));
+    must(sem_post(&self.go_on) == 0);
+    must(pthread_join(thread, NULL) == 0);
+    must_be_quiet(self.device);
+
+    must(sem_destroy(&self.met) == 0 && sem_destroy(&self.go_on) == 0);
+    weir_resource_unref(self.mr);
+    weir_resource_unref(self.below);
+    end_stream(self.device, stream);
+    close_emulated(self.device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +465,7 @@ int main(void)
         cmocka_unit_test(a_piece_is_cut_of_what_is_done),
         cmocka_unit_test(a_chunk_of_what_is_done_goes_back),
         cmocka_unit_test(blocks_go_back_behind_the_rest),
+        cmocka_unit_test(what_is_done_comes_back_on_the_legacy_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
