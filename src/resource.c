@@ -82,11 +82,6 @@ static void count_back(weir_resource *mr)
         destroy(mr);
 }
 
-static bool has_blocks_out(weir_resource *mr)
-{
-    return atomic_load(&mr->counts) >> 32 != 0;
-}
-
 /* ---- what the ledger is told ---- */
 
 /* Nothing runs yet of what is captured, so the stream says nothing about it. */
@@ -330,12 +325,22 @@ weir_status weir_resource_cut(weir_resource *mr, void *ptr, size_t bytes,
 
 /* ---- deallocation ---- */
 
-/* Whether such a block could be out at all. Where a resource knows its blocks, it knows
- * best what the matter is. */
-static inline bool could_be_out(weir_resource *mr, size_t bytes, size_t alignment)
+/* Where none is out, what an adaptor finds was handed out to others. What nobody finds
+ * has a story that only who keeps the records can tell. */
+static WEIR_COLD bool knows_the_story_of(weir_resource *mr, const void *ptr)
+{
+    weir_block block;
+    return mr->properties.can_find &&
+           weir__resource_find_any(mr, ptr, &block) != WEIR_OK;
+}
+
+/* Whether such a block could be out at all, or the resource is the one to say why it
+ * is not. */
+static inline bool could_be_out(weir_resource *mr, const void *ptr, size_t bytes,
+                                size_t alignment)
 {
     return mr != NULL && bytes != 0 && is_power_of_two(alignment) &&
-           (mr->knows_blocks || has_blocks_out(mr));
+           (weir__may_have_blocks_out(mr) || knows_the_story_of(mr, ptr));
 }
 
 /* Tells the misuse handler why not. */
@@ -382,7 +387,7 @@ deallocate_otherwise(weir_resource *mr, weir_stream stream, void *ptr, size_t by
 {
     if (weir__enter() != WEIR_OK)
         return true;
-    if (could_be_out(mr, bytes, alignment))
+    if (could_be_out(mr, ptr, bytes, alignment))
         return deallocate_watched(mr, stream, ptr, bytes, alignment);
     tell_cannot_be_out(mr, ptr, bytes, alignment);
     return false;
@@ -394,7 +399,7 @@ bool weir__deallocate_fully(weir_resource *mr, weir_stream stream,
     if (ptr == NULL)
         return true;
     if (WEIR_UNLIKELY(weir__must_enter(&weir__own_thread) ||
-                      !could_be_out(mr, bytes, alignment)))
+                      !could_be_out(mr, ptr, bytes, alignment)))
         return deallocate_otherwise(mr, stream, ptr, bytes, alignment);
     return deallocate_watched(mr, stream, ptr, bytes, alignment);
 }
@@ -466,7 +471,7 @@ bool weir_deallocate_after(weir_resource *mr, void *ptr, size_t bytes, size_t al
 {
     if (ptr == NULL || weir__enter() != WEIR_OK)
         return true;
-    if (!could_be_out(mr, bytes, alignment)) {
+    if (!could_be_out(mr, ptr, bytes, alignment)) {
         tell_cannot_be_out(mr, ptr, bytes, alignment);
         return false;
     }
@@ -496,7 +501,7 @@ bool weir_free(weir_resource *mr, void *ptr)
 {
     if (ptr == NULL || weir__enter() != WEIR_OK)
         return true;
-    if (!could_be_out(mr, 1, 1)) {
+    if (!could_be_out(mr, ptr, 1, 1)) {
         tell_cannot_be_out(mr, ptr, 1, 1);
         return false;
     }

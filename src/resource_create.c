@@ -151,7 +151,6 @@ weir_status weir__resource_create_counting(const weir_resource_ops *ops,
     memcpy(mr, &made, sizeof made);
     atomic_init(&mr->counts, 1);
     mr->max_alignment = made.properties.max_alignment;
-    mr->knows_blocks = made.properties.can_find || counting != NULL;
     mr->listens = made.properties.device->listens;
     const bool is_quick = counting != NULL && counting->allocate != NULL;
     mr->quick_is_watched = is_quick && mr->listens;

@@ -21,8 +21,6 @@ struct weir_resource {
     weir_device *device;          /* counted */
     size_t max_alignment;         /* as in the properties */
     const weir__counting *counting; /* null: the core counts the blocks */
-    bool knows_blocks;            /* it knows what it never gave: it keeps records, or
-                                     counts itself */
     bool listens;                 /* there is a ledger to tell */
     bool quick_is_watched;        /* the quick calls of `counting` come behind all that
                                      is done around a call of the table */
@@ -36,6 +34,17 @@ struct weir_resource {
 /* In `counts`. */
 #define ONE_BLOCK       (UINT64_C(1) << 32)
 #define REFERENCES_MASK (ONE_BLOCK - 1)
+
+/* Whether a block of `mr` may be out. Who counts itself is not asked. */
+static inline bool weir__may_have_blocks_out(weir_resource *mr)
+{
+    return mr->counting != NULL || atomic_load(&mr->counts) >> 32 != 0;
+}
+
+/* weir_resource_find that does not ask whether the block may be of `mr`: an adaptor
+ * finds what is its upstream's. *out is complete. */
+weir_status weir__resource_find_any(weir_resource *mr, const void *ptr,
+                                    weir_block *out);
 
 /* What all calls begin with that take a resource and can fail. */
 static inline weir_status weir__resource_enter(const weir_resource *mr)

@@ -14,22 +14,29 @@ weir_resource *weir__resource_below(weir_resource *mr)
     return passes_on(mr) ? mr->upstream : NULL;
 }
 
+weir_status weir__resource_find_any(weir_resource *mr, const void *ptr, weir_block *out)
+{
+    *out = (weir_block){ .struct_size = sizeof *out };
+    while (mr->ops.find == NULL && passes_on(mr))
+        mr = mr->upstream;
+    if (mr->ops.find == NULL)
+        return weir__fail(WEIR_NOT_SUPPORTED, "%s keeps no record of its blocks",
+                          mr->ops.name);
+    return mr->ops.find(mr->self, ptr, out);
+}
+
 weir_status weir_resource_find(weir_resource *mr, const void *ptr, weir_block *out)
 {
     const weir_block none = { .struct_size = sizeof none };
     weir_status status = weir__fill_out(out, &none, sizeof none);
     if (status == WEIR_OK)
         status = weir__resource_enter(mr);
-    if (status != WEIR_OK)
-        return status;
-
-    while (mr->ops.find == NULL && passes_on(mr))
-        mr = mr->upstream;
-    if (mr->ops.find == NULL)
-        return weir__fail(WEIR_NOT_SUPPORTED, "%s keeps no record of its blocks",
-                          mr->ops.name);
-    weir_block block = none;
-    status = mr->ops.find(mr->self, ptr, &block);
+    weir_block block;
+    if (status == WEIR_OK)
+        status = weir__resource_find_any(mr, ptr, &block);
+    if (status == WEIR_OK && !weir__may_have_blocks_out(mr))
+        status = weir__fail(WEIR_NOT_FOUND, "%s: %p is another's block: none is out",
+                            mr->ops.name, ptr);
     if (status != WEIR_OK)
         return status;
     return weir__fill_out(out, &block, sizeof block);

@@ -52,7 +52,9 @@ weir_allocate(weir_resource *mr, weir_stream stream,
  *
  * Cannot fail, and allocates no host memory: memory this resource did not give is
  * a bug, and goes to the misuse handler. If that returns, the call did nothing, and
- * only then the answer is false. */
+ * only then the answer is false. What is not seen, here and by weir_resource_find: an
+ * adaptor that keeps no records of its own (statistics, limiting) has blocks out, and
+ * is given one that its upstream handed out to others. */
 WEIR_API bool
 weir_deallocate(weir_resource *mr, weir_stream stream,
                 void *ptr, size_t bytes, size_t alignment);
