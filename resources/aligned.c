@@ -4,7 +4,8 @@
  * larger alignment, or for more bytes, in which an aligned address is found. Blocks
  * that changed have a record of what upstream gave, so that it gets that back, and of
  * what was asked for, so that slips are found. Whether a block has one is asked of the
- * records, never worked out anew: an extended block may have passed the threshold.
+ * records, never worked out anew: an extended block may have passed the threshold. What
+ * upstream gave has a record too where the block begins elsewhere: it is none of ours.
  *
  *     below                ptr
  *     |<- slack in front ->|<------- bytes ------->|<- the rest of the slack ->| */
@@ -23,10 +24,12 @@ typedef struct aligned {
     atomic_size_t slack_bytes; /* what is out at upstream beyond what was asked for */
     atomic_uint_least64_t failures; /* of requests that upstream has not seen */
     weir__few_blocks changed;
+    weir__few_blocks hidden;   /* what upstream gave for these: it begins before */
 } aligned;
 
 typedef struct changed_block {
     weir__block_record record; /* as asked for, and as handed out */
+    weir__block_record hidden; /* of `below`, if that is not record.ptr */
     void *below;               /* as upstream gave it, with below_alignment */
     size_t below_alignment;
     size_t slack_bytes;        /* so much more than record.bytes */
@@ -55,6 +58,35 @@ static weir_status refuse(size_t bytes)
     weir_out_of_memory report = { .requested_bytes = bytes, .limit_bytes = SIZE_MAX,
                                   .resource = "aligned" };
     return weir__fail_memory(WEIR_OUT_OF_MEMORY, &report);
+}
+
+/* ---- what upstream gave ---- */
+
+static bool begins_within(const changed_block *block)
+{
+    return block->below != block->record.ptr;
+}
+
+static void add_record(aligned *self, changed_block *block)
+{
+    block->hidden = (weir__block_record){ .ptr = block->below, .bytes = 1,
+                                          .alignment = 1, .state = WEIR__BLOCK_OUT };
+    if (begins_within(block))
+        weir__few_blocks_insert(&self->hidden, &block->hidden);
+    weir__few_blocks_insert(&self->changed, &block->record);
+}
+
+/* Before it goes back to upstream, which may give it to others. */
+static void unhide_below(aligned *self, const changed_block *block)
+{
+    weir__block_fault fault;
+    if (begins_within(block))
+        (void)weir__few_blocks_take(&self->hidden, block->below, 1, 1, &fault);
+}
+
+static bool is_hidden(aligned *self, const void *ptr)
+{
+    return weir__few_blocks_find(&self->hidden, ptr, NULL);
 }
 
 /* ---- allocation ---- */
@@ -99,7 +131,7 @@ static weir_status allocate_changed(aligned *self, weir_stream stream, size_t by
     block->slack_bytes = slack_bytes;
     *out = block->record.ptr;
     atomic_fetch_add(&self->slack_bytes, slack_bytes);
-    weir__few_blocks_insert(&self->changed, &block->record);
+    add_record(self, block);
     return WEIR_OK;
 }
 
@@ -113,12 +145,16 @@ static weir_status aligned_allocate(void *context, weir_stream stream,
     return weir_allocate(self->upstream, stream, bytes, alignment, out);
 }
 
-/* Takes the record of a block that changed out; null if it did not. */
+/* Takes the record of a block that changed out; null if it did not, or if *fault says
+ * what is wrong. */
 static changed_block *take_changed(aligned *self, const void *ptr, size_t bytes,
                                    size_t alignment, weir__block_fault *fault)
 {
-    return (changed_block *)weir__few_blocks_take(&self->changed, ptr, bytes, alignment,
-                                                  fault);
+    changed_block *block = (changed_block *)weir__few_blocks_take(
+        &self->changed, ptr, bytes, alignment, fault);
+    if (block == NULL && fault->kind == 0 && is_hidden(self, ptr))
+        *fault = weir__block_judge(NULL, bytes, alignment);
+    return block;
 }
 
 static weir_status extend_changed(aligned *self, weir_stream stream,
@@ -179,9 +215,11 @@ static bool begin_return(aligned *self, void *ptr, size_t bytes, size_t alignmen
         return false;
     }
     *it = (returning){ ptr, bytes, alignment, block };
-    if (block != NULL)
-        *it = (returning){ block->below, bytes + block->slack_bytes,
-                           block->below_alignment, block };
+    if (block == NULL)
+        return true;
+    unhide_below(self, block);
+    *it = (returning){ block->below, bytes + block->slack_bytes, block->below_alignment,
+                       block };
     return true;
 }
 
@@ -191,6 +229,8 @@ static bool end_return(aligned *self, const returning *it, bool done)
     if (it->block == NULL)
         return done;
     if (!done) {
+        if (begins_within(it->block))
+            weir__few_blocks_reinsert(&self->hidden, &it->block->hidden);
         weir__few_blocks_reinsert(&self->changed, &it->block->record);
         return false;
     }
@@ -245,6 +285,8 @@ static weir_status aligned_find(void *context, const void *ptr, weir_block *out)
     aligned *self = context;
     if (weir__few_blocks_find(&self->changed, ptr, out))
         return WEIR_OK;
+    if (is_hidden(self, ptr))
+        return weir__block_describe(NULL, "aligned", ptr, out);
     out->struct_size = sizeof *out;
     return weir_resource_find(self->upstream, ptr, out);
 }
@@ -268,6 +310,7 @@ static void aligned_destroy(void *context)
     aligned *self = context;
     WEIR_CHECK(atomic_load(&self->slack_bytes) == 0, "memory is still out");
     weir__few_blocks_finish(&self->changed);
+    weir__few_blocks_finish(&self->hidden);
     weir__host_free(self);
 }
 
@@ -318,6 +361,17 @@ static weir_resource_ops choose_ops(weir_resource *upstream,
     return ops;
 }
 
+static weir_status init_records(aligned *self)
+{
+    weir_status status = weir__few_blocks_init(&self->changed);
+    if (status != WEIR_OK)
+        return status;
+    status = weir__few_blocks_init(&self->hidden);
+    if (status != WEIR_OK)
+        weir__few_blocks_finish(&self->changed);
+    return status;
+}
+
 weir_status weir_aligned_create(weir_resource *upstream,
                                 const weir_aligned_options *options,
                                 weir_resource **out)
@@ -346,7 +400,7 @@ weir_status weir_aligned_create(weir_resource *upstream,
     self->options = in_force;
     atomic_init(&self->slack_bytes, 0);
     atomic_init(&self->failures, 0);
-    status = weir__few_blocks_init(&self->changed);
+    status = init_records(self);
     if (status != WEIR_OK) {
         weir__host_free(self);
         return status;

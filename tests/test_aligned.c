@@ -262,6 +262,36 @@ static void misuse_is_found_across_the_threshold(void **state)
     close_emulated(device);
 }
 
+/* Upstream knows of a block there, and whoever holds that has another address of it. */
+static void what_upstream_gave_is_no_block(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(11));
+    weir_resource *upstream = crooked_open(device), *mr = align(upstream, 4096, 0);
+    weir_block found = { .struct_size = sizeof found };
+    void *ptr = take(mr, NULL, 1000), *below = (char *)ptr - 4096 + 256;
+    misuse_log log;
+    must_ok(weir_resource_find(upstream, below, &found));
+    for (int i = 0; i < 2; i++) { /* nothing has changed */
+        must_answer(WEIR_NOT_FOUND, weir_resource_find(mr, below, &found));
+        misuse_begin(&log);
+        must(!weir_free(mr, below));
+        must_be_misuse(&log, WEIR_MISUSE_FOREIGN_POINTER, below);
+        must(!weir_deallocate(mr, NULL, below, 1000 + 4096 - 256, 256));
+        must_be_misuse(&log, WEIR_MISUSE_FOREIGN_POINTER, below);
+        must(!weir_deallocate(mr, NULL, ptr, 1001, WEIR_ALIGNMENT));
+        must_be_misuse(&log, WEIR_MISUSE_WRONG_SIZE, ptr);
+        misuse_end();
+    }
+    give(mr, NULL, ptr, 1000);
+    must_ok(weir_allocate(upstream, NULL, 1000, 256, &ptr)); /* it is free again */
+    must(ptr == below);
+    give(upstream, NULL, ptr, 1000);
+    weir_resource_unref(mr);
+    weir_resource_unref(upstream);
+    close_emulated(device);
+}
+
 /* Upstream says that it has the block back already: it stays out here. */
 static void block_that_upstream_refuses_stays_out(void **state)
 {
@@ -508,7 +538,7 @@ static void create_refuses_and_fails_well(void **state)
             must_equal(weir__host_live(), live);
         }
     }
-    must_equal(failing - 1, 4); /* three fail in turn, then none */
+    must_equal(failing - 1, 5); /* four fail in turn, then none */
     weir_resource_unref(mr);
     weir_resource_unref(leaf);
     close_emulated(device);
@@ -521,6 +551,7 @@ int main(void)
         cmocka_unit_test(buffers_are_aligned_wherever_they_grow),
         cmocka_unit_test(requests_that_need_nothing_cost_nothing),
         cmocka_unit_test(misuse_is_found_across_the_threshold),
+        cmocka_unit_test(what_upstream_gave_is_no_block),
         cmocka_unit_test(block_that_upstream_refuses_stays_out),
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(blocks_are_extended_where_alignment_allows),
