@@ -118,6 +118,7 @@ static weir_status allocate_changed(aligned *self, weir_stream stream, size_t by
                            &block->below);
     if (status != WEIR_OK) {
         weir__host_free(block);
+        weir__report_as_own(status, bytes, slack_bytes, "aligned");
         return status;
     }
     size_t over = (uintptr_t)block->below & (wanted - 1);
@@ -168,6 +169,8 @@ static weir_status extend_changed(aligned *self, weir_stream stream,
                              block->below_alignment, new_bytes + block->slack_bytes);
     if (status == WEIR_OK)
         block->record.bytes = new_bytes;
+    else
+        weir__report_as_own(status, new_bytes, block->slack_bytes, "aligned");
     return status;
 }
 

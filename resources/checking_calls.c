@@ -161,6 +161,7 @@ static weir_status allocate(weir__checking *self, weir_stream stream, size_t byt
     memcpy(block->frames, site, self->options.frames * sizeof(void *));
     status = draw(self, stream, block);
     if (status != WEIR_OK) {
+        weir__report_as_own(status, bytes, block->below_bytes - bytes, "checking");
         weir__host_free(block);
         return status;
     }
@@ -512,6 +513,7 @@ weir_status weir__checking_extend(void *context, weir_stream stream, void *ptr,
         status = weir_resource_extend(self->upstream, stream, block->below,
                                       block->below_bytes, alignment,
                                       block->below_bytes + (new_bytes - bytes));
+        weir__report_as_own(status, new_bytes, block->below_bytes - bytes, "checking");
     }
     if (status == WEIR_OK)
         move_guard(self, stream, may_fill, block, new_bytes);

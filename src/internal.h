@@ -59,6 +59,11 @@ WEIR_COLD void weir__failed(weir_status status, int32_t native_code,
  * from it. struct_size need not be set. */
 WEIR_COLD weir_status weir__fail_memory(weir_status status,
                                         const weir_out_of_memory *report);
+/* For who was asked for `bytes`, and asked upstream for `more_bytes` more, which has
+ * refused with `status`: the report becomes `resource`'s own. Where that was no want of
+ * memory, or came without a report, all stays as it is. */
+WEIR_COLD void weir__report_as_own(weir_status status, size_t bytes, size_t more_bytes,
+                                   const char *resource);
 
 /* What the thread's last error and its last out-of-memory report are, for whom lets
  * others run in between: kept, and put back. */
@@ -67,6 +72,7 @@ typedef struct weir__error_record {
     int32_t native_code;
     char message[400];
     weir_out_of_memory report; /* struct_size 0: there was none yet */
+    bool is_reported;          /* the last failure is the one that it is about */
 } weir__error_record;
 void weir__error_keep(weir__error_record *out);
 void weir__error_put_back(const weir__error_record *kept);

@@ -88,6 +88,7 @@ void weir__failed(weir_status status, int32_t native_code, const char *format, .
     va_start(args, format);
     record->status = status;
     record->native_code = native_code;
+    record->is_reported = false;
     vsnprintf(record->message, sizeof record->message, format, args);
     va_end(args);
 }
@@ -107,8 +108,25 @@ weir_status weir__fail_memory(weir_status status, const weir_out_of_memory *repo
     if (record != NULL) {
         record->report = *report;
         record->report.struct_size = sizeof record->report;
+        record->is_reported = true;
     }
     return status;
+}
+
+void weir__report_as_own(weir_status status, size_t bytes, size_t more_bytes,
+                         const char *resource)
+{
+    const weir__error_record *record = weir__thread_self()->error;
+    if ((status != WEIR_OUT_OF_MEMORY && status != WEIR_LIMIT_REACHED) ||
+        record == NULL || !record->is_reported)
+        return;
+    weir_out_of_memory report = record->report;
+    report.requested_bytes = bytes;
+    report.largest_free_bytes -= more_bytes < report.largest_free_bytes
+                                     ? more_bytes
+                                     : report.largest_free_bytes;
+    report.resource = resource;
+    (void)weir__fail_memory(status, &report);
 }
 
 weir_status weir_last_out_of_memory(weir_out_of_memory *out)

@@ -349,6 +349,27 @@ static void sizes_that_overflow_are_refused(void **state)
     close_emulated(device);
 }
 
+/* Upstream was asked for more than the program asks for. */
+static void refusal_says_what_was_asked_for(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(12));
+    weir_out_of_memory report = { .struct_size = sizeof report };
+    weir_resource *mr;
+    void *none;
+    must_ok(weir_resource_open(device, "aligned(1MiB)/limiting(2MiB)/device", &mr));
+    must_answer(WEIR_LIMIT_REACHED,
+                weir_allocate(mr, NULL, 1500 * KIB, WEIR_ALIGNMENT, &none));
+    must_ok(weir_last_out_of_memory(&report));
+    must_equal(report.requested_bytes, 1500 * KIB);
+    must_equal(report.limit_bytes, 2 * MIB);
+    must_equal(report.largest_free_bytes, MIB + WEIR_ALIGNMENT);
+    assert_string_equal(report.resource, "aligned");
+    must(strstr(weir_last_error().message, "aligned has no 1536000 bytes") != NULL);
+    weir_resource_unref(mr);
+    close_emulated(device);
+}
+
 static void blocks_are_extended_where_alignment_allows(void **state)
 {
     (void)state;
@@ -554,6 +575,7 @@ int main(void)
         cmocka_unit_test(what_upstream_gave_is_no_block),
         cmocka_unit_test(block_that_upstream_refuses_stays_out),
         cmocka_unit_test(sizes_that_overflow_are_refused),
+        cmocka_unit_test(refusal_says_what_was_asked_for),
         cmocka_unit_test(blocks_are_extended_where_alignment_allows),
         cmocka_unit_test(properties_tell_what_over_allocation_changes),
         cmocka_unit_test(threads_get_what_is_theirs),

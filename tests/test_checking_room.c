@@ -11,6 +11,8 @@
 #include "weir/checking.h"
 #include "weir/resource_ops.h"
 
+#define MIB ((size_t)1 << 20)
+
 /* An upstream that has one block at a time. It can be slow to take it back: until
  * another has been refused. */
 typedef struct narrow {
@@ -192,12 +194,54 @@ static void request_that_is_always_too_late_is_refused(void **state)
     scene_end(&s);
 }
 
+/* ---- what a refusal says ---- */
+
+static void must_report(size_t bytes, const char *words)
+{
+    weir_out_of_memory report = { .struct_size = sizeof report };
+    must_ok(weir_last_out_of_memory(&report));
+    must_equal(report.requested_bytes, bytes);
+    assert_string_equal(report.resource, "checking");
+    must(strstr(weir_last_error().message, words) != NULL);
+}
+
+/* Upstream was asked for the guards, too. */
+static void refusal_says_what_was_asked_for(void **state)
+{
+    (void)state;
+    scene s = scene_begin(3, "checking/limiting(1MiB)/growable(pages_only)");
+    weir_out_of_memory report = { .struct_size = sizeof report };
+    void *ptr = take(s.mr, s.a, 1000), *none;
+    must_answer(WEIR_LIMIT_REACHED,
+                weir_allocate(s.mr, s.a, MIB - 2000, WEIR_ALIGNMENT, &none));
+    must_report(MIB - 2000, "checking has no 1046576 bytes: 1512 held (limit 1048576)");
+    must_ok(weir_last_out_of_memory(&report));
+    must_equal(report.largest_free_bytes, MIB - 1512 - 512);
+    must_answer(WEIR_LIMIT_REACHED, weir_resource_extend(s.mr, s.a, ptr, 1000,
+                                                         WEIR_ALIGNMENT, MIB));
+    must_report(MIB, "checking has no 1048576 bytes");
+    give(s.mr, s.a, ptr, 1000);
+    scene_end(&s);
+
+    /* Who says it in his own words has no report to rewrite. */
+    s = scene_begin(3, "pool/device");
+    narrow self;
+    narrow_begin(&self, &s);
+    atomic_store(&self.is_out, true);
+    must_answer(WEIR_OUT_OF_MEMORY,
+                weir_allocate(self.mr, s.a, 1000, WEIR_ALIGNMENT, &none));
+    must(strstr(weir_last_error().message, "one at a time") != NULL);
+    weir_resource_unref(self.mr);
+    scene_end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(request_waits_for_what_is_on_its_way_upstream),
         cmocka_unit_test(handler_does_not_wait_for_its_own_thread),
         cmocka_unit_test(request_that_is_always_too_late_is_refused),
+        cmocka_unit_test(refusal_says_what_was_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
