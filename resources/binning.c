@@ -15,9 +15,9 @@
  *     of 600           here?   or ?   or here
  *
  * They are asked one after the other. A bin of one size knows by the address, without a
- * lock, and so is asked always; upstream never. Any other that came later is asked for
- * a block of that address, size and alignment: the address alone would not do, for it
- * may be that of a slab which another bin has drawn from the same place.
+ * lock, and so is asked always; upstream never. Of any other that came later a record
+ * of each block is kept here: its resource cannot be asked, for that may answer for
+ * what upstream or another bin has from the same place, and did not come through it.
  *
  * A thread that frees a block has a table no older than that which it was allocated by:
  * it was handed the block after that. */
@@ -50,44 +50,53 @@ static const weir__size_bins *table_of(const binning *self)
     return atomic_load_explicit(&self->table, memory_order_acquire);
 }
 
-/* Whether it lies in a slab. */
-static bool is_in_slab(const weir__size_bins *table, const void *ptr)
+static bool bin_has(const weir__size_bin *it, const void *ptr)
 {
-    for (size_t i = 0; i < table->count; i++) {
-        const weir__size_bin *it = table->bins[i];
-        if (it->is_own && weir_fixed_size_has(it->mr, ptr))
-            return true;
+    return it->is_own ? weir_fixed_size_has(it->mr, ptr)
+                      : it->has != NULL && weir__few_blocks_find(it->has, ptr, NULL);
+}
+
+/* The bin that it lies in. Null: none; if it is a block here, it is upstream's. */
+static weir__size_bin *bin_around(const weir__size_bins *table, const void *ptr)
+{
+    for (size_t i = 0; i + 1 < table->count; i++) {
+        if (bin_has(table->bins[i], ptr))
+            return table->bins[i];
     }
-    return false;
+    return NULL;
+}
+
+static weir__size_bin *upstreams(const weir__size_bins *table)
+{
+    return table->bins[table->count - 1];
 }
 
 /* Whether a block came from that bin. Upstream is not asked: it tells itself if one did
- * not; but a slab would be a block to it, that comes back. */
+ * not; but what a bin has from it would be a block to it, that comes back. */
 static bool has_block(const weir__size_bins *table, const weir__size_bin *it,
-                      const void *ptr, size_t bytes, size_t alignment)
+                      const void *ptr, size_t bytes)
 {
-    if (it->is_own)
-        return weir_fixed_size_has(it->mr, ptr);
-    if (it->since == 0) /* upstream; with so many bytes there is no block */
-        return bytes != SIZE_MAX && !is_in_slab(table, ptr);
-    weir_block found = { .struct_size = sizeof found };
-    return weir_resource_find(it->mr, ptr, &found) == WEIR_OK && found.bytes == bytes &&
-           found.alignment == alignment;
+    if (it == upstreams(table)) /* with so many bytes there is no block */
+        return bytes != SIZE_MAX && bin_around(table, ptr) == NULL;
+    return bin_has(it, ptr);
 }
 
 /* Who can tell what is wrong with a block that comes back and is not where one of its
- * size could be: the bin that it lies in, or else `it`. */
-static WEIR_COLD weir__size_bin *bin_around(const weir__size_bins *table,
-                                            const void *ptr, weir__size_bin *it)
+ * size could be. */
+static WEIR_COLD weir__size_bin *who_can_tell(const weir__size_bins *table,
+                                              const void *ptr, size_t bytes,
+                                              size_t alignment)
 {
-    for (size_t i = 0; i < table->count; i++) {
-        weir__size_bin *other = table->bins[i];
-        weir_block found = { .struct_size = sizeof found };
-        if (other->is_own ? weir_fixed_size_has(other->mr, ptr)
-                          : weir_resource_find(other->mr, ptr, &found) == WEIR_OK)
-            return other;
-    }
-    return it;
+    weir_block found = { .struct_size = sizeof found };
+    weir__size_bin *it = bin_around(table, ptr);
+    if (it != NULL)
+        return it;
+    if (weir_resource_find(upstreams(table)->mr, ptr, &found) == WEIR_OK)
+        return upstreams(table);
+    size_t at = weir__size_bins_fit(table, bytes, alignment);
+    while (table->bins[at]->has != NULL) /* it knows its blocks only */
+        at++;
+    return table->bins[at];
 }
 
 /* The next place that a block may have been sent to, if it was not sent to the one at
@@ -104,20 +113,18 @@ static size_t earlier_fit(const weir__size_bins *table, size_t at, size_t bytes,
     return at;
 }
 
-/* The bin that a block came from. */
-static weir__size_bin *bin_from(const binning *self, const void *ptr, size_t bytes,
-                                size_t alignment)
+/* The bin that a block came from; null: there is none that a request of its size could
+ * have gone to. */
+static weir__size_bin *bin_from(const weir__size_bins *table, const void *ptr,
+                                size_t bytes, size_t alignment)
 {
-    const weir__size_bins *table = table_of(self);
     size_t at = weir__size_bins_fit(table, bytes, alignment);
-    weir__size_bin *it;
-    while (it = table->bins[at],
-           WEIR_UNLIKELY(!has_block(table, it, ptr, bytes, alignment))) {
-        if (it->since == 0)
-            return bin_around(table, ptr, it);
+    while (WEIR_UNLIKELY(!has_block(table, table->bins[at], ptr, bytes))) {
+        if (table->bins[at]->since == 0)
+            return NULL;
         at = earlier_fit(table, at, bytes, alignment);
     }
-    return it;
+    return table->bins[at];
 }
 
 /* ---- what there is ---- */
@@ -172,65 +179,65 @@ static weir_status binning_allocate(void *context, weir_stream stream, size_t by
     binning *self = context;
     const weir__size_bins *table = table_of(self);
     weir__size_bin *it = table->bins[weir__size_bins_fit(table, bytes, alignment)];
-    weir_status status = weir_allocate(it->mr, stream, bytes, alignment, out);
+    weir_status status = weir__size_bin_allocate(it, stream, bytes, alignment, out);
     if (WEIR_UNLIKELY(status != WEIR_OK))
         return refuse(self, status, bytes);
-    if (!it->is_own)
-        weir__size_bin_count_out(it, bytes);
     return WEIR_OK;
+}
+
+/* Decides where a block goes back to. Null: nowhere, and the misuse handler was told.
+ * *record is the bin's, taken out, or null. */
+static weir__size_bin *begin_back(const binning *self, const void *ptr, size_t bytes,
+                                  size_t alignment, weir__block_record **record)
+{
+    const weir__size_bins *table = table_of(self);
+    weir__size_bin *it = bin_from(table, ptr, bytes, alignment);
+    if (WEIR_UNLIKELY(it == NULL))
+        it = who_can_tell(table, ptr, bytes, alignment);
+    return weir__size_bin_begin_back(it, ptr, bytes, alignment, record) ? it : NULL;
 }
 
 static bool binning_deallocate(void *context, weir_stream stream, void *ptr,
                                size_t bytes, size_t alignment)
 {
-    weir__size_bin *it = bin_from(context, ptr, bytes, alignment);
-    if (!weir_deallocate(it->mr, stream, ptr, bytes, alignment))
-        return false;
-    if (!it->is_own)
-        weir__size_bin_count_back(it, bytes);
-    return true;
+    weir__block_record *record;
+    weir__size_bin *it = begin_back(context, ptr, bytes, alignment, &record);
+    return it != NULL &&
+           weir__size_bin_end_back(
+               it, bytes, record,
+               weir_deallocate(it->mr, stream, ptr, bytes, alignment));
 }
 
 static bool binning_deallocate_after(void *context, void *ptr, size_t bytes,
                                      size_t alignment, const weir_point *points,
                                      size_t count)
 {
-    weir__size_bin *it = bin_from(context, ptr, bytes, alignment);
-    if (!weir_deallocate_after(it->mr, ptr, bytes, alignment, points, count))
-        return false;
-    if (!it->is_own)
-        weir__size_bin_count_back(it, bytes);
-    return true;
+    weir__block_record *record;
+    weir__size_bin *it = begin_back(context, ptr, bytes, alignment, &record);
+    return it != NULL &&
+           weir__size_bin_end_back(
+               it, bytes, record,
+               weir_deallocate_after(it->mr, ptr, bytes, alignment, points, count));
 }
 
 /* ---- the rest ---- */
 
-/* What lies in a slab is that bin's alone, whatever upstream calls the slab. Of other
- * blocks that begin there, one may be what a bin has drawn from another's resource: the
- * smallest is the one, and only where a request of its size could have gone. */
+/* What lies in a bin is that bin's alone, whatever upstream calls it. What upstream
+ * knows besides may be what a bin has drawn: it is a block of here only where a request
+ * of its size could have gone. */
 static weir_status binning_find(void *context, const void *ptr, weir_block *out)
 {
     const binning *self = context;
     const weir__size_bins *table = table_of(self);
-    bool is_found = false;
-    for (size_t i = 0; i < table->count; i++) {
-        const weir__size_bin *it = table->bins[i];
-        if (it->is_own && weir_fixed_size_has(it->mr, ptr))
-            return weir_resource_find(it->mr, ptr, out);
-    }
-    for (size_t i = 0; i < table->count; i++) {
-        const weir__size_bin *it = table->bins[i];
-        weir_block found = { .struct_size = sizeof found };
-        if (it->is_own || weir_resource_find(it->mr, ptr, &found) != WEIR_OK ||
-            (is_found && out->bytes <= found.bytes) ||
-            bin_from(self, ptr, found.bytes, found.alignment)->mr != it->mr)
-            continue;
-        is_found = true;
-        *out = found;
-    }
-    return is_found ? WEIR_OK
-                    : weir__fail(WEIR_NOT_FOUND,
-                                 "binning: no block that is out begins at %p", ptr);
+    const weir__size_bin *it = bin_around(table, ptr);
+    if (it != NULL && it->is_own)
+        return weir_resource_find(it->mr, ptr, out);
+    if (it != NULL ? weir__few_blocks_find(it->has, ptr, out)
+                   : weir_resource_find(self->upstream, ptr, out) == WEIR_OK &&
+                         bin_from(table, ptr, out->bytes, out->alignment) != NULL)
+        return WEIR_OK;
+    return weir__fail(WEIR_NOT_FOUND, "binning: no block that is out begins at %p",
+                      ptr);
 }
 
 /* Of a bin; of several over one resource the first. */

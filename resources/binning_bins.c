@@ -5,8 +5,19 @@
 
 /* ---- bins ---- */
 
+static weir__few_blocks *few_blocks_make(void)
+{
+    weir__few_blocks *it = weir__host_alloc(sizeof *it);
+    if (it != NULL && weir__few_blocks_init(it) != WEIR_OK) {
+        weir__host_free(it);
+        it = NULL;
+    }
+    return it;
+}
+
 weir__size_bin *weir__size_bin_make(weir_resource *mr, size_t bytes, bool is_own)
 {
+    const bool is_added = !is_own && bytes != SIZE_MAX;
     weir_resource_properties its = { .struct_size = sizeof its };
     weir__size_bin *it = weir__host_alloc(sizeof *it);
     if (it == NULL)
@@ -16,6 +27,11 @@ weir__size_bin *weir__size_bin_make(weir_resource *mr, size_t bytes, bool is_own
     *it = (weir__size_bin){ .mr = mr, .bytes = bytes,
                             .max_alignment = its.max_alignment, .is_own = is_own };
     it->counter = it;
+    it->has = is_added ? few_blocks_make() : NULL;
+    if (is_added && it->has == NULL) {
+        weir__host_free(it);
+        return NULL;
+    }
     atomic_init(&it->out_bytes, 0);
     atomic_init(&it->out_blocks, 0);
     atomic_init(&it->peak_out_bytes, 0);
@@ -28,10 +44,15 @@ void weir__size_bin_free(weir__size_bin *it)
 {
     if (it->bytes != SIZE_MAX)
         weir_resource_unref(it->mr);
+    if (it->has != NULL)
+        weir__few_blocks_finish(it->has);
+    weir__host_free(it->has);
     weir__host_free(it);
 }
 
-void weir__size_bin_count_out(const weir__size_bin *bin, size_t bytes)
+/* ---- blocks ---- */
+
+static void count_out(const weir__size_bin *bin, size_t bytes)
 {
     weir__size_bin *it = bin->counter;
     size_t out_bytes = atomic_fetch_add(&it->out_bytes, bytes) + bytes;
@@ -43,7 +64,7 @@ void weir__size_bin_count_out(const weir__size_bin *bin, size_t bytes)
     atomic_fetch_add(&it->allocations, 1);
 }
 
-void weir__size_bin_count_back(const weir__size_bin *bin, size_t bytes)
+static void count_back(const weir__size_bin *bin, size_t bytes)
 {
     weir__size_bin *it = bin->counter;
     size_t out_bytes = atomic_fetch_sub(&it->out_bytes, bytes);
@@ -51,6 +72,67 @@ void weir__size_bin_count_back(const weir__size_bin *bin, size_t bytes)
     atomic_fetch_sub(&it->out_blocks, 1);
     atomic_fetch_add(&it->deallocations, 1);
 }
+
+static weir_status allocate_noted(weir__size_bin *it, weir_stream stream, size_t bytes,
+                                  size_t alignment, void **out)
+{
+    weir__block_record *record = weir__host_alloc(sizeof *record);
+    if (record == NULL)
+        return weir__fail(WEIR_OUT_OF_HOST_MEMORY,
+                          "binning: no memory for the record of a block");
+    weir_status status = weir_allocate(it->mr, stream, bytes, alignment, out);
+    if (status != WEIR_OK) {
+        weir__host_free(record);
+        return status;
+    }
+    *record = (weir__block_record){ .ptr = *out, .bytes = bytes,
+                                    .alignment = alignment, .stream = stream,
+                                    .state = WEIR__BLOCK_OUT };
+    weir__few_blocks_insert(it->has, record);
+    return WEIR_OK;
+}
+
+weir_status weir__size_bin_allocate(weir__size_bin *it, weir_stream stream,
+                                    size_t bytes, size_t alignment, void **out)
+{
+    weir_status status =
+        WEIR_UNLIKELY(it->has != NULL)
+            ? allocate_noted(it, stream, bytes, alignment, out)
+            : weir_allocate(it->mr, stream, bytes, alignment, out);
+    if (status == WEIR_OK && !it->is_own)
+        count_out(it, bytes);
+    return status;
+}
+
+bool weir__size_bin_begin_back(weir__size_bin *it, const void *ptr, size_t bytes,
+                               size_t alignment, weir__block_record **record)
+{
+    weir__block_fault fault = { .bytes = 0 };
+    *record = NULL;
+    if (WEIR_LIKELY(it->has == NULL))
+        return true;
+    *record = weir__few_blocks_take(it->has, ptr, bytes, alignment, &fault);
+    if (*record != NULL)
+        return true;
+    if (fault.kind == 0) /* it was here a moment ago */
+        fault.kind = WEIR_MISUSE_DOUBLE_FREE;
+    weir__block_report(&fault, "binning", ptr, bytes, alignment);
+    return false;
+}
+
+bool weir__size_bin_end_back(weir__size_bin *it, size_t bytes,
+                             weir__block_record *record, bool done)
+{
+    if (done && !it->is_own)
+        count_back(it, bytes);
+    if (done)
+        weir__host_free(record);
+    else if (record != NULL)
+        weir__few_blocks_reinsert(it->has, record);
+    return done;
+}
+
+/* ---- what there is ---- */
 
 weir_resource_statistics weir__size_bin_statistics(const weir__size_bin *it)
 {

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "few_blocks.h"
 #include "weir/resource.h"
 
 typedef struct weir__size_bin {
@@ -16,8 +17,9 @@ typedef struct weir__size_bin {
     size_t max_alignment;
     uint64_t since;         /* the table that it came with */
     bool is_own;            /* blocks of one size, and nobody else's */
-    /* If it is not, others may use the resource, too: the first bin over a resource
-     * counts what came through to it, for all that are over the same. */
+    weir__few_blocks *has;  /* of one that was added over a resource: its blocks */
+    /* If it is not an own one, others may use the resource, too: the first bin over a
+     * resource counts what came through to it, for all that are over the same. */
     struct weir__size_bin *counter;
     atomic_size_t out_bytes, out_blocks, peak_out_bytes;
     atomic_uint_least64_t allocations, deallocations;
@@ -80,9 +82,16 @@ void weir__size_bins_free(weir__size_bins *table);
 weir__size_bin *weir__size_bins_over(const weir__size_bins *table,
                                      const weir_resource *mr);
 
-/* A block of a bin that is not an own one went out, or came back. */
-void weir__size_bin_count_out(const weir__size_bin *it, size_t bytes);
-void weir__size_bin_count_back(const weir__size_bin *it, size_t bytes);
+/* As weir_allocate, counted. Of a bin that was added over a resource a record is kept:
+ * OUT_OF_HOST_MEMORY, too. */
+weir_status weir__size_bin_allocate(weir__size_bin *it, weir_stream stream,
+                                    size_t bytes, size_t alignment, void **out);
+/* Before a block goes back to its bin, and with the answer after that: *record is taken
+ * out meanwhile. False: it is not out as told, and the misuse handler knows. */
+bool weir__size_bin_begin_back(weir__size_bin *it, const void *ptr, size_t bytes,
+                               size_t alignment, weir__block_record **record);
+bool weir__size_bin_end_back(weir__size_bin *it, size_t bytes,
+                             weir__block_record *record, bool done);
 /* Of an own bin, what it says; else what came through, which is held for that alone,
  * or nothing if another counts. */
 weir_resource_statistics weir__size_bin_statistics(const weir__size_bin *it);

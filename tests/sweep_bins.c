@@ -157,6 +157,9 @@ static void add_other(sweep_scene *it)
     if (!sweep_went_well(it, status))
         return;
     (void)try_call(it, weir_binning_add(it->mr, SMALL - 2048, other));
+    attempt(it, 1, it->streams[B], SMALL - 3000);
+    if (it->blocks[1].ptr != NULL)
+        must_give(it, 1, it->streams[B]);
     weir_resource_unref(other);
 }
 
@@ -274,7 +277,7 @@ static const bins_entry all[] = {
     { { "all bins", NULL, all_bins, false, is_binning }, { 0, 43 }, { 0, 4 } },
     { { "add", prepare_add, add, false, is_binning }, { 0, 38 }, { 0, 1 } },
     { { "add another's", prepare_add, add_other, false, is_binning },
-      { 0, 5 }, { 0, 0 } },
+      { 0, 12 }, { 0, 4 } },
     { { "free on same", prepare_free, free_on_same, false, NULL }, { 1, 1 }, { 3, 3 } },
     { { "free on other", prepare_free, free_on_other, false, NULL },
       { 2, 2 }, { 6, 6 } },

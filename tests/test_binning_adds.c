@@ -105,6 +105,63 @@ static void blocks_go_back_to_where_they_came_from(void **state)
     }
 }
 
+/* An adaptor answers for all that its upstream knows, and a pool over a growable for
+ * that one's blocks: neither can tell whose block it is that comes back. Each is added
+ * over upstream itself while a block of upstream's is out, and one of its own. */
+typedef struct over_upstream {
+    const char *upstream;
+    weir_status (*make)(weir_resource *upstream, weir_resource **out);
+} over_upstream;
+
+static weir_status make_limiting(weir_resource *upstream, weir_resource **out)
+{
+    return weir_limiting_create(upstream, MIB, out);
+}
+
+static weir_status make_pool(weir_resource *upstream, weir_resource **out)
+{
+    return weir_pool_create(upstream, NULL, out);
+}
+
+static void a_bin_over_upstream_gets_its_own_only(void **state)
+{
+    (void)state;
+    static const over_upstream cases[] = {
+        { "pool/device", make_limiting },
+        { "pool/device", weir_statistics_create },
+        { "growable", make_pool },
+        { "growable", make_limiting },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        (void)support_seed(1);
+        pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 256 * MIB);
+        weir_resource *upstream, *first, *second;
+        must_ok(weir_resource_open(it.device, cases[i].upstream, &upstream));
+        must_ok(cases[i].make(upstream, &first));
+        must_ok(cases[i].make(upstream, &second));
+        it.pool = open_bins(upstream, WEIR_BINNING_NO_RANGE, 0);
+        void *of_upstream = take_on(&it, 0, 1000);
+        must_ok(weir_binning_add(it.pool, 2000, first));
+        void *of_first = take_on(&it, 1, 1000);
+        must_ok(weir_binning_add(it.pool, 1000, second));
+        void *of_second = take_on(&it, 2, 1000);
+        void *const all[] = { of_upstream, of_first, of_second };
+        for (int j = 0; j < 3; j++) {
+            weir_block found = { .struct_size = sizeof found };
+            must_ok(weir_resource_find(it.pool, all[j], &found));
+            must(found.ptr == all[j] && found.bytes == 1000);
+            give_on(&it, j, all[j], 1000);
+            must_equal(statistics_of(it.pool).out_blocks, 2 - j);
+        }
+        must_equal(statistics_of(it.pool).out_bytes, 0);
+        weir_resource_unref(it.pool);
+        it.pool = NULL;
+        weir_resource_unref(first); /* neither has anything out */
+        weir_resource_unref(second);
+        close_scene(&it);
+    }
+}
+
 /* ---- threads ---- */
 
 enum { THREADS = 4, ROUNDS = 60 };
@@ -195,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_go_back_to_where_they_came_from),
+        cmocka_unit_test(a_bin_over_upstream_gets_its_own_only),
         cmocka_unit_test(bins_are_added_by_turns),
         cmocka_unit_test(bins_are_added_side_by_side),
     };

@@ -48,10 +48,10 @@ weir_binning_create(weir_resource *upstream, const weir_binning_options *options
 
 /* Adds a bin for requests of up to `bytes` bytes. With `bin` null it is one of blocks
  * of that size over upstream (rounded up to a multiple of 256); else `bin` has them,
- * which is kept alive, and is asked for each block of such a size that comes back
- * whether it has it: that takes a lock of its own. Blocks that are out stay where they
- * are. Each addition leaves a table of bins behind, for who may be reading it, until
- * `mr` ends.
+ * which is kept alive; it may be used by others, too, and draw from what `mr` draws
+ * from. Each block that `mr` has from it is written down, which takes a lock each way,
+ * and host memory while it is out. Blocks that are out stay where they are. Each
+ * addition leaves a table of bins behind, for who may be reading it, until `mr` ends.
  *
  *   INVALID_ARGUMENT     `mr` is no binning resource; there is a bin of that size;
  *                        `bin` is `mr`, is of another device, or its memory is not all
