@@ -4,7 +4,8 @@
  *
  * So the pool of a growable serves small requests, and passes on those of the
  * suballocators above it. What it has passed on is none of its heap's: it is known by
- * its address, which lies in no chunk. */
+ * its address, which lies in no chunk. Upstream may have others' blocks besides: the
+ * pool keeps no record, but knows how much it has passed on, and aligned to what. */
 #include "pool_pages.h"
 
 #include "internal.h"
@@ -75,6 +76,37 @@ weir_status weir__pool_pass(weir__pool *self, weir_stream stream, size_t bytes,
     return WEIR_OK;
 }
 
+/* Whether such a block may have been passed on. */
+static bool may_have_passed_locked(const weir__pool *self, size_t bytes,
+                                   size_t alignment) WEIR_REQUIRES(self->lock)
+{
+    return alignment >= self->pass_alignment && self->passed_blocks > 0 &&
+           bytes <= self->passed_bytes;
+}
+
+static bool may_have_passed(weir__pool *self, size_t bytes, size_t alignment)
+{
+    weir__mutex_lock(&self->lock);
+    bool may_have = may_have_passed_locked(self, bytes, alignment);
+    weir__mutex_unlock(&self->lock);
+    return may_have;
+}
+
+/* Tells of what upstream would take back, but never gave to this pool. Of all else
+ * upstream knows best what is wrong with it. */
+static bool is_misplaced(weir__pool *self, const void *ptr, size_t bytes,
+                         size_t alignment)
+{
+    weir_block found = { .struct_size = sizeof found };
+    if (may_have_passed(self, bytes, alignment) ||
+        weir_resource_find(self->upstream, ptr, &found) != WEIR_OK ||
+        found.bytes != bytes || found.alignment != alignment)
+        return false;
+    weir__misuse(WEIR_MISUSE_FOREIGN_POINTER, ptr, bytes,
+                 "pool: %p was never allocated here", ptr);
+    return true;
+}
+
 static void finish_back(weir__pool *self, size_t bytes)
 {
     weir__pool_count_back(self, bytes);
@@ -85,7 +117,8 @@ static void finish_back(weir__pool *self, size_t bytes)
 bool weir__pool_pass_back(weir__pool *self, weir_stream stream, void *ptr, size_t bytes,
                           size_t alignment)
 {
-    if (!weir_deallocate(self->upstream, stream, ptr, bytes, alignment))
+    if (is_misplaced(self, ptr, bytes, alignment) ||
+        !weir_deallocate(self->upstream, stream, ptr, bytes, alignment))
         return false;
     finish_back(self, bytes);
     return true;
@@ -95,17 +128,20 @@ bool weir__pool_pass_back_after(weir__pool *self, void *ptr, size_t bytes,
                                 size_t alignment, const weir_point *points,
                                 size_t count)
 {
-    if (!weir_deallocate_after(self->upstream, ptr, bytes, alignment, points, count))
+    if (is_misplaced(self, ptr, bytes, alignment) ||
+        !weir_deallocate_after(self->upstream, ptr, bytes, alignment, points, count))
         return false;
     finish_back(self, bytes);
     return true;
 }
 
 /* Whether upstream may be asked about what begins at `ptr`. */
-static weir_status check_passed(weir__pool *self, const void *ptr)
+static weir_status check_passed(weir__pool *self, const void *ptr, size_t bytes,
+                                size_t alignment)
 {
     weir__mutex_lock(&self->lock);
-    bool is_passed = weir__heap_find(&self->heap, ptr) == 0;
+    bool is_passed = weir__heap_find(&self->heap, ptr) == 0 &&
+                     may_have_passed_locked(self, bytes, alignment);
     weir__mutex_unlock(&self->lock);
     return is_passed ? WEIR_OK
                      : weir__fail(WEIR_NOT_SUPPORTED,
@@ -118,7 +154,7 @@ weir_status weir__pool_extend(void *context, weir_stream stream, void *ptr,
                               size_t bytes, size_t alignment, size_t new_bytes)
 {
     weir__pool *self = context;
-    weir_status status = check_passed(self, ptr);
+    weir_status status = check_passed(self, ptr, bytes, alignment);
     if (status == WEIR_OK)
         status = weir_resource_extend(self->upstream, stream, ptr, bytes, alignment,
                                       new_bytes);
@@ -137,7 +173,7 @@ weir_status weir__pool_cut(void *context, void *ptr, size_t bytes, size_t alignm
                            size_t wanted_bytes, size_t *from, size_t *to)
 {
     weir__pool *self = context;
-    weir_status status = check_passed(self, ptr);
+    weir_status status = check_passed(self, ptr, bytes, alignment);
     if (status == WEIR_OK)
         status = weir_resource_cut(self->upstream, ptr, bytes, alignment, wanted_bytes,
                                    from, to);
@@ -154,8 +190,14 @@ weir_status weir__pool_cut(void *context, void *ptr, size_t bytes, size_t alignm
 
 weir_status weir__pool_find_passed(weir__pool *self, const void *ptr, weir_block *out)
 {
-    out->struct_size = sizeof *out;
-    return weir_resource_find(self->upstream, ptr, out);
+    weir_block found = { .struct_size = sizeof found };
+    weir_status status = weir_resource_find(self->upstream, ptr, &found);
+    if (status == WEIR_OK && !may_have_passed(self, found.bytes, found.alignment))
+        status = weir__fail(WEIR_NOT_FOUND, "pool: no block that is out begins at %p",
+                            ptr);
+    if (status == WEIR_OK)
+        *out = found;
+    return status;
 }
 
 size_t weir__pool_passed_bytes(weir__pool *self)

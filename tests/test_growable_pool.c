@@ -218,6 +218,50 @@ static void misuse_of_either_is_told(void **state)
     end(&it);
 }
 
+static void must_be_nothing_of_its(weir_resource *pool, weir_stream stream, void *ptr,
+                                   size_t bytes, size_t alignment)
+{
+    misuse_log log;
+    weir_block found = { .struct_size = sizeof found };
+    size_t from = 0, to = bytes;
+    const weir_resource_statistics before = statistics_of(pool);
+    misuse_begin(&log);
+    must(!weir_deallocate(pool, stream, ptr, bytes, alignment));
+    must_be_misuse(&log, WEIR_MISUSE_FOREIGN_POINTER, ptr);
+    must(!weir_deallocate_after(pool, ptr, bytes, alignment, NULL, 0));
+    must_be_misuse(&log, WEIR_MISUSE_FOREIGN_POINTER, ptr);
+    misuse_end();
+    must_answer(WEIR_NOT_FOUND, weir_resource_find(pool, ptr, &found));
+    must_answer(WEIR_NOT_SUPPORTED, weir_resource_extend(pool, stream, ptr, bytes,
+                                                         alignment, bytes + PAGE));
+    must_answer(WEIR_NOT_SUPPORTED,
+                weir_resource_cut(pool, ptr, bytes, alignment, 1, &from, &to));
+    const weir_resource_statistics after = statistics_of(pool);
+    must_equal(after.out_blocks, before.out_blocks);
+    must_equal(after.out_bytes, before.out_bytes);
+}
+
+/* They are upstream's, which answers for them and would take them back. */
+static void what_others_have_below_is_not_taken(void **state)
+{
+    (void)state;
+    scene it = begin("growable(chunk=2MiB)", 256 * MIB);
+    weir_resource *above;
+    must_ok(weir_pool_create(it.mr, NULL, &above));
+    void *small = take(it.mr, it.a, 1000);
+    void *large = take_pages(it.mr, it.a, 2 * PAGE);
+    must_be_nothing_of_its(above, it.a, small, 1000, WEIR_ALIGNMENT);
+    must_be_nothing_of_its(above, it.a, large, 2 * PAGE, PAGE);
+    void *passed = take_pages(above, it.a, PAGE);
+    must_be_nothing_of_its(above, it.a, small, 1000, WEIR_ALIGNMENT);
+    must_be_nothing_of_its(above, it.a, large, 2 * PAGE, PAGE);
+    give_pages(above, it.a, passed, PAGE);
+    give(it.mr, it.a, small, 1000);
+    give_pages(it.mr, it.a, large, 2 * PAGE);
+    weir_resource_unref(above);
+    end(&it);
+}
+
 /* ---- both ---- */
 
 /* Free memory of the pool makes way for pages, also behind work that is not done. */
@@ -413,6 +457,7 @@ int main(void)
         cmocka_unit_test(what_is_aligned_has_pages_to_itself),
         cmocka_unit_test(what_is_cut_neither_grows_nor_goes_in_parts),
         cmocka_unit_test(misuse_of_either_is_told),
+        cmocka_unit_test(what_others_have_below_is_not_taken),
         cmocka_unit_test(pages_are_made_of_what_lies_free),
         cmocka_unit_test(pages_are_made_of_what_threads_keep),
         cmocka_unit_test(two_use_the_way_that_one_has_made),

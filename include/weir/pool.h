@@ -40,7 +40,9 @@
  * Over an upstream that can extend and cut blocks of pages, as a growable, a pool
  * without a limit passes on what is asked for aligned to those: such a block is
  * upstream's, which can do so with it. Blocks that the pool has cut itself cannot grow,
- * nor go back in parts: NOT_SUPPORTED.
+ * nor go back in parts: NOT_SUPPORTED. A block that another has from upstream, and that
+ * comes back here, is told where it is not aligned so, or has more bytes than what the
+ * pool has passed on and out; else it is taken for one of these.
  *
  * What a thread frees on a stream that Weir knows (made by it, registered, or the
  * legacy stream), or on its own per-thread default stream, it keeps at first, and hands
