@@ -21,17 +21,35 @@ typedef struct callback {
 
 static const char name[] = "callback";
 
-/* Asks the caller's function. Its status is passed on; if it has not said why itself,
- * a sentence is made up. */
+/* Where the function has not said why it refused: a sentence, and what is known here of
+ * too little memory. */
+static WEIR_COLD weir_status tell_refusal(callback *self, weir_status status,
+                                          size_t bytes)
+{
+    weir__failed(status, 0, "%s: its function refused %zu bytes: %s", name, bytes,
+                 weir_status_string(status));
+    if (status != WEIR_OUT_OF_MEMORY && status != WEIR_LIMIT_REACHED)
+        return status;
+    weir_out_of_memory report = { .requested_bytes = bytes, .limit_bytes = SIZE_MAX,
+                                  .resource = name };
+    weir__mutex_lock(&self->lock);
+    report.held_bytes = report.in_use_bytes = self->counts.out_bytes;
+    weir__mutex_unlock(&self->lock);
+    weir__report_memory(&report);
+    return status;
+}
+
+/* Asks the caller's function. Its status is passed on, and so is what it has said. */
 static weir_status ask_for_memory(callback *self, weir_stream stream, size_t bytes,
                                   size_t alignment, void **out)
 {
+    const uint64_t before = weir__error_number();
     *out = NULL;
     weir_status status = self->calls.allocate(self->context, stream, bytes, alignment,
                                               out);
-    if (status != WEIR_OK && weir_last_error().status != status)
-        return weir__fail(status, "%s: its function refused %zu bytes: %s", name, bytes,
-                          weir_status_string(status));
+    if (status != WEIR_OK && (weir__error_number() == before ||
+                              weir_last_error().status != status))
+        return tell_refusal(self, status, bytes);
     if (status == WEIR_OK && *out == NULL)
         return weir__fail(WEIR_DEVICE_ERROR,
                           "%s: its function answered success, without memory", name);

@@ -65,9 +65,17 @@ WEIR_COLD weir_status weir__fail_memory(weir_status status,
 WEIR_COLD void weir__report_as_own(weir_status status, size_t bytes, size_t more_bytes,
                                    const char *resource);
 
+/* The report alone, of an error of these that has its sentence already. */
+WEIR_COLD void weir__report_memory(const weir_out_of_memory *report);
+
+/* The number of the thread's last error, by which it is told from an earlier one of the
+ * same status; 0: there was none. */
+uint64_t weir__error_number(void);
+
 /* What the thread's last error and its last out-of-memory report are, for whom lets
  * others run in between: kept, and put back. */
 typedef struct weir__error_record {
+    uint64_t number;
     weir_status status;
     int32_t native_code;
     char message[400];

@@ -58,6 +58,24 @@ static void lengthen(weir__leaf *self, const void *ptr, size_t bytes, size_t new
     weir__mutex_unlock(&self->lock);
 }
 
+/* The kind has said why. */
+static void report_no_room(weir__leaf *self, size_t new_bytes)
+{
+    weir_resource_statistics now = { .struct_size = sizeof now };
+    weir__mutex_lock(&self->lock);
+    now = self->counts;
+    if (self->kind->describe != NULL)
+        self->kind->describe(self->options, &now);
+    weir__mutex_unlock(&self->lock);
+    weir__report_memory(
+        &(weir_out_of_memory){ .requested_bytes = new_bytes,
+                               .limit_bytes = SIZE_MAX,
+                               .held_bytes = now.held_bytes,
+                               .in_use_bytes = now.out_bytes,
+                               .largest_free_bytes = now.largest_free_bytes,
+                               .resource = self->kind->name });
+}
+
 /* What is added may be used on any stream. */
 weir_status weir__leaf_extend(void *context, weir_stream stream, void *ptr,
                               size_t bytes, size_t alignment, size_t new_bytes)
@@ -78,6 +96,8 @@ weir_status weir__leaf_extend(void *context, weir_stream stream, void *ptr,
         status = kind->extend(self->device, self->options, ptr, bytes, new_bytes);
     if (status == WEIR_OK)
         lengthen(self, ptr, bytes, new_bytes);
+    else if (status == WEIR_OUT_OF_MEMORY)
+        report_no_room(self, new_bytes);
     return status;
 }
 

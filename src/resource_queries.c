@@ -129,8 +129,12 @@ weir_status weir_resource_refuse(weir_status status, const char *message)
 {
     if (status == WEIR_OK)
         return status;
-    return weir__fail(status, "%s", message != NULL ? message
-                                                    : weir_status_string(status));
+    weir__failed(status, 0, "%s", message != NULL ? message
+                                                  : weir_status_string(status));
+    if (status == WEIR_OUT_OF_MEMORY || status == WEIR_LIMIT_REACHED)
+        weir__report_memory(&(weir_out_of_memory){ .limit_bytes = SIZE_MAX,
+                                                   .resource = "unnamed" });
+    return status;
 }
 
 void weir_resource_report_misuse(const weir_misuse *misuse)

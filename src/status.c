@@ -86,6 +86,7 @@ void weir__failed(weir_status status, int32_t native_code, const char *format, .
     }
     va_list args;
     va_start(args, format);
+    record->number++;
     record->status = status;
     record->native_code = native_code;
     record->is_reported = false;
@@ -103,14 +104,18 @@ weir_status weir__fail_memory(weir_status status, const weir_out_of_memory *repo
         "%s has no %zu bytes: %zu held (%s), %zu in use, largest free block %zu",
         report->resource, report->requested_bytes, report->held_bytes, limit,
         report->in_use_bytes, report->largest_free_bytes);
-
-    weir__error_record *record = record_of_thread();
-    if (record != NULL) {
-        record->report = *report;
-        record->report.struct_size = sizeof record->report;
-        record->is_reported = true;
-    }
+    weir__report_memory(report);
     return status;
+}
+
+void weir__report_memory(const weir_out_of_memory *report)
+{
+    weir__error_record *record = record_of_thread();
+    if (record == NULL)
+        return;
+    record->report = *report;
+    record->report.struct_size = sizeof record->report;
+    record->is_reported = true;
 }
 
 void weir__report_as_own(weir_status status, size_t bytes, size_t more_bytes,
@@ -127,6 +132,12 @@ void weir__report_as_own(weir_status status, size_t bytes, size_t more_bytes,
                                      : report.largest_free_bytes;
     report.resource = resource;
     (void)weir__fail_memory(status, &report);
+}
+
+uint64_t weir__error_number(void)
+{
+    const weir__error_record *record = weir__thread_self()->error;
+    return record == NULL ? 0 : record->number;
 }
 
 weir_status weir_last_out_of_memory(weir_out_of_memory *out)

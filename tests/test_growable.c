@@ -330,6 +330,13 @@ static void shortage_gives_back_what_is_free(void **state)
     must_equal(report.held_bytes, 44 * MIB);
     must_equal(report.in_use_bytes, 44 * MIB);
     must_answer(WEIR_OUT_OF_MEMORY, extend(mr, b, 16 * MIB, 17 * MIB));
+    must_ok(weir_last_out_of_memory(&report));
+    must(strcmp(report.resource, "growable") == 0);
+    must_equal(report.requested_bytes, 17 * MIB);
+    must_equal(report.held_bytes, 44 * MIB);
+    must_equal(report.in_use_bytes, 44 * MIB);
+    must_equal(report.largest_free_bytes, 0);
+    must(strstr(weir_last_error().message, "has room for 0 more") != NULL);
     must_hold(mr, 44 * MIB);
     give(mr, NULL, b, 16 * MIB);
     give(mr, NULL, d, 28 * MIB);

@@ -49,7 +49,9 @@ typedef struct weir_callbacks {
 } weir_callbacks;
 
 /* Creates a leaf of `device` that calls `callbacks`, copied, with `context`. It keeps a
- * record of each block, so that weir_free works and misuse is found. */
+ * record of each block, so that weir_free works and misuse is found. Where `allocate`
+ * refuses and has not said why (weir_resource_refuse, or a call of the library's that
+ * failed in it), the leaf says so. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_callback_create(weir_device *device, const weir_callbacks *callbacks,
                      void *context, weir_resource **out);

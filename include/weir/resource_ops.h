@@ -104,7 +104,9 @@ weir_resource_cut(weir_resource *mr, void *ptr, size_t bytes, size_t alignment,
                   size_t wanted_bytes, size_t *from, size_t *to);
 
 /* For code outside of the library that implements resources: records `status` and
- * `message` for weir_last_error(), and returns `status`. */
+ * `message` for weir_last_error(), and returns `status`. Of OUT_OF_MEMORY and
+ * LIMIT_REACHED weir_last_out_of_memory() tells no numbers: all are 0, there is no
+ * limit, and the resource is "unnamed". */
 WEIR_API weir_status weir_resource_refuse(weir_status status, const char *message);
 
 /* Likewise: tells the misuse handler. */
