@@ -269,15 +269,15 @@ static void trace_has_a_legacy_stream_only_in_a_log(void **state)
     trace_clear(&it);
 }
 
-/* What fails in the log, and asks for nothing, is not in the plan; and the streams are
- * the log's own. */
+/* What fails in the log, whatever its size, and asks for nothing, is not in the plan;
+ * and the streams are the log's own. */
 static void trace_of_a_log_is_planned_without_its_failures(void **state)
 {
     (void)state;
     trace it;
     plan work;
     write_text(RMM_HEADER
-               "1,00:00:00.000000,allocate failure,(nil),70,0\n"
+               "1,00:00:00.000000,allocate failure,(nil),18446744073709551615,0\n"
                "1,00:00:00.000000,allocate,0x100,70,0x7\n"
                "2,00:00:00.000000,allocate,(nil),0,0x2\n"
                "2,00:00:00.000000,free,0x100,70,0x9\n");
