@@ -132,13 +132,21 @@ static weir_status refuse_size(fixed_size *self, size_t bytes)
     weir_out_of_memory report = {
         .struct_size = sizeof report,
         .requested_bytes = bytes,
-        .limit_bytes = self->block_bytes,
-        .largest_free_bytes = self->block_bytes,
+        .limit_bytes = SIZE_MAX,
         .resource = "fixed_size",
     };
+    weir_resource_statistics now = { .struct_size = sizeof now };
+    if (weir_resource_get_statistics(self->pool, &now) == WEIR_OK)
+        report.largest_free_bytes = now.largest_free_bytes;
     weir__slabs_count(&self->slabs, &report.in_use_bytes, &report.held_bytes);
     atomic_fetch_add(&self->refused, 1);
-    return weir__fail_memory(WEIR_LIMIT_REACHED, &report);
+    weir__failed(WEIR_LIMIT_REACHED, 0,
+                 "fixed_size has no %zu bytes in one block: each has %zu; %zu held, "
+                 "%zu in use, largest free run %zu",
+                 bytes, self->block_bytes, report.held_bytes, report.in_use_bytes,
+                 report.largest_free_bytes);
+    weir__report_memory(&report);
+    return WEIR_LIMIT_REACHED;
 }
 
 /* The pool has said why, in whole blocks and under its own name. */

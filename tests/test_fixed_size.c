@@ -71,21 +71,26 @@ static void what_is_larger_than_a_block_is_refused(void **state)
 {
     (void)state;
     pool_scene it = open_fixed_scene(1, 4);
+    must(try_take(&it, 0, BLOCK + 2, WEIR_LIMIT_REACHED) == NULL);
+    weir_out_of_memory report = { .struct_size = sizeof report };
+    must_ok(weir_last_out_of_memory(&report));
+    must_equal(report.requested_bytes, BLOCK + 2);
+    must_equal(report.held_bytes, 0);
+    must_equal(report.largest_free_bytes, 0); /* nothing is drawn yet */
     void *whole = take_on(&it, 0, BLOCK), *byte = take_on(&it, 0, 1);
     must((char *)byte == (char *)whole + BLOCK); /* a byte takes a block */
     must(try_take(&it, 0, BLOCK + 1, WEIR_LIMIT_REACHED) == NULL);
-    weir_out_of_memory report = { .struct_size = sizeof report };
     must_ok(weir_last_out_of_memory(&report));
     must_equal(report.requested_bytes, BLOCK + 1);
-    must_equal(report.limit_bytes, BLOCK);
-    must_equal(report.largest_free_bytes, BLOCK);
+    must_equal(report.limit_bytes, SIZE_MAX); /* of how much it may hold */
+    must_equal(report.largest_free_bytes, 2 * BLOCK);
     must_equal(report.held_bytes, 4 * BLOCK);
     must_equal(report.in_use_bytes, BLOCK + 1);
     assert_string_equal(report.resource, "fixed_size");
     must(try_take(&it, 0, SIZE_MAX, WEIR_LIMIT_REACHED) == NULL);
 
     weir_resource_statistics now = statistics_of(it.pool);
-    must_equal(now.failures, 2);
+    must_equal(now.failures, 3);
     must_equal(now.allocations, 2);
     must_equal(now.out_blocks, 2);
     must_equal(now.out_bytes, BLOCK + 1);
