@@ -26,7 +26,7 @@
  * pools, as long as there are references; each arena's pool its superblocks
  * (superblocks, one resource per arena), these the global pool, that the source, which
  * keeps upstream too. A pool ends with its last block; the source ends last, and with
- * it this. */
+ * it this, unless the block's deallocation has to count it yet. */
 #include "weir/arena.h"
 
 #include <stdatomic.h>
@@ -204,19 +204,21 @@ static weir_resource *pool_of(weir__arenas *self, const void *ptr)
     return number != 0 ? self->arenas[number - 1].pool : NULL;
 }
 
-/* Before a block is back, for afterwards there may be nothing of this any more. */
-static void count_back(weir__arenas *self, size_t bytes)
+/* Before a block goes back: afterwards there would be nothing of this any more, if that
+ * was the last one. To be counted it has to be back, for it may be none. */
+static void begin_back(weir__arenas *self)
 {
-    atomic_fetch_add(&self->deallocations, 1);
-    atomic_fetch_sub(&self->out_bytes, bytes);
+    atomic_fetch_add(&self->holders, 1);
 }
 
-/* It was none. */
-static bool count_not_back(weir__arenas *self, size_t bytes)
+static bool end_back(weir__arenas *self, size_t bytes, bool done)
 {
-    atomic_fetch_sub(&self->deallocations, 1);
-    atomic_fetch_add(&self->out_bytes, bytes);
-    return false;
+    if (done) {
+        atomic_fetch_add(&self->deallocations, 1);
+        atomic_fetch_sub(&self->out_bytes, bytes);
+    }
+    weir__arenas_leave(self);
+    return done;
 }
 
 static bool arena_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
@@ -226,9 +228,9 @@ static bool arena_deallocate(void *context, weir_stream stream, void *ptr, size_
     weir_resource *pool = pool_of(self, ptr);
     if (WEIR_LIKELY(pool != NULL))
         return weir_deallocate(pool, stream, ptr, bytes, alignment);
-    count_back(self, bytes);
-    return weir_deallocate(self->global, stream, ptr, bytes, alignment) ||
-           count_not_back(self, bytes);
+    begin_back(self);
+    return end_back(self, bytes,
+                    weir_deallocate(self->global, stream, ptr, bytes, alignment));
 }
 
 static bool arena_deallocate_after(void *context, void *ptr, size_t bytes,
@@ -239,9 +241,10 @@ static bool arena_deallocate_after(void *context, void *ptr, size_t bytes,
     weir_resource *pool = pool_of(self, ptr);
     if (pool != NULL)
         return weir_deallocate_after(pool, ptr, bytes, alignment, points, count);
-    count_back(self, bytes);
-    return weir_deallocate_after(self->global, ptr, bytes, alignment, points, count) ||
-           count_not_back(self, bytes);
+    begin_back(self);
+    return end_back(self, bytes,
+                    weir_deallocate_after(self->global, ptr, bytes, alignment, points,
+                                          count));
 }
 
 static weir_status arena_find(void *context, const void *ptr, weir_block *out)
@@ -408,6 +411,7 @@ static weir__arenas *make_empty(weir_resource *upstream, weir_device *device,
     atomic_init(&self->allocations, 0);
     atomic_init(&self->deallocations, 0);
     atomic_init(&self->out_bytes, 0);
+    atomic_init(&self->holders, 1);
     atomic_init(&self->failures, 0);
     atomic_init(&self->held_bytes, 0);
     atomic_init(&self->grown_bytes, 0);

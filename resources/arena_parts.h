@@ -132,6 +132,7 @@ typedef struct weir__arenas {
     /* Of blocks that are the global pool's own. */
     atomic_uint_least64_t allocations, deallocations;
     atomic_size_t out_bytes;
+    atomic_uint_least64_t holders;    /* the source, and who gives one of those back */
     atomic_uint_least64_t failures;
     atomic_size_t held_bytes;         /* from upstream */
     atomic_size_t grown_bytes;        /* since arenas last gave back */
@@ -142,7 +143,10 @@ typedef struct weir__arenas {
     weir__arena arenas[];
 } weir__arenas;
 
-/* `self` is the weir__arenas, of whose mr the source's end is the end. */
+/* One holder less. The last of them ends `self`, and its mr. */
+void weir__arenas_leave(weir__arenas *self);
+
+/* `self` is the weir__arenas, which the source holds. */
 extern const weir_resource_ops weir__arena_source_ops;
 /* `self` is the weir__arena. */
 extern const weir_resource_ops weir__arena_superblock_ops;

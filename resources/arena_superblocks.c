@@ -69,12 +69,16 @@ static weir_resource *upstream_of(void *context)
     return ((weir__arenas *)context)->upstream;
 }
 
+void weir__arenas_leave(weir__arenas *self)
+{
+    if (atomic_fetch_sub(&self->holders, 1) == 1 && self->mr != NULL)
+        weir__resource_ended(self->mr);
+}
+
 /* All pools are no more. */
 static void source_destroy(void *context)
 {
-    weir__arenas *self = context;
-    if (self->mr != NULL)
-        weir__resource_ended(self->mr);
+    weir__arenas_leave(context);
 }
 
 const weir_resource_ops weir__arena_source_ops = {

@@ -261,6 +261,51 @@ static void statistics_are_exact_with_many_threads(void **state)
     close_emulated(device);
 }
 
+typedef struct witness {
+    weir_resource *mr;
+    size_t bytes;
+    int times;
+} witness;
+
+static void see_statistics(void *context, const weir_misuse *misuse)
+{
+    witness *self = context;
+    weir_resource_statistics now = statistics_of(self->mr);
+    must(misuse->message[0] != '\0');
+    must_equal(now.out_blocks, 1);
+    must_equal(now.out_bytes, self->bytes);
+    must_equal(now.allocations, 1);
+    must_equal(now.deallocations, 0);
+    self->times++;
+}
+
+/* A block counts as back once it is: what is none was never taken off. */
+static void a_wrong_free_is_not_counted_meanwhile(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {
+        "device", "statistics/device", "pool/device", "fixed_size(1MiB)/device",
+        "binning/device", "arena/device", "growable", "async",
+    };
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        weir_device *device = open_stepped(support_seed(5));
+        witness self = { .bytes = (size_t)1 << 20 };
+        must_ok(weir_resource_open(device, specs[i], &self.mr));
+        char *ptr = take(self.mr, NULL, self.bytes);
+        weir_set_misuse_handler(see_statistics, &self);
+        must(!weir_deallocate(self.mr, NULL, ptr, self.bytes - 1, WEIR_ALIGNMENT));
+        must(!weir_deallocate_after(self.mr, ptr, self.bytes * 8, WEIR_ALIGNMENT, NULL,
+                                    0));
+        must(!weir_free(self.mr, ptr + 256));
+        must(!weir_free(self.mr, &self));
+        weir_set_misuse_handler(NULL, NULL);
+        must_equal(self.times, 4);
+        weir_resource_unref(self.mr);
+        give(self.mr, NULL, ptr, self.bytes); /* which ends it */
+        close_emulated(device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +315,7 @@ int main(void)
         cmocka_unit_test(one_resource_below_two_counts_once),
         cmocka_unit_test(extensions_are_counted),
         cmocka_unit_test(statistics_are_exact_with_many_threads),
+        cmocka_unit_test(a_wrong_free_is_not_counted_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
