@@ -244,7 +244,7 @@ static weir_status binning_find(void *context, const void *ptr, weir_block *out)
 static size_t held_by(const weir__size_bin *it)
 {
     weir_resource_statistics now = { .struct_size = sizeof now };
-    return it->counter == it && weir_resource_get_statistics(it->mr, &now) == WEIR_OK
+    return it->is_first && weir_resource_get_statistics(it->mr, &now) == WEIR_OK
                ? now.held_bytes
                : 0;
 }
@@ -461,13 +461,12 @@ static weir_status table_add(binning *self, weir__size_bin *it)
 {
     weir__mutex_lock(&self->lock);
     weir__size_bins *old = atomic_load(&self->table);
-    const weir__size_bin *same = weir__size_bins_over(old, it->mr);
     bool is_there = weir__size_bins_have(old, it->bytes);
     weir__size_bins *table = NULL;
     if (!is_there)
         table = weir__size_bins_with(old, it);
     if (table != NULL) {
-        it->counter = same != NULL ? same->counter : it;
+        it->is_first = !weir__size_bins_are_over(old, it->mr);
         it->since = table->number;
         table->older = old;
         atomic_store_explicit(&self->table, table, memory_order_release);

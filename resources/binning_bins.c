@@ -25,8 +25,8 @@ weir__size_bin *weir__size_bin_make(weir_resource *mr, size_t bytes, bool is_own
     weir_status status = weir_resource_get_properties(mr, &its);
     WEIR_CHECK(status == WEIR_OK, "a resource tells its properties");
     *it = (weir__size_bin){ .mr = mr, .bytes = bytes,
-                            .max_alignment = its.max_alignment, .is_own = is_own };
-    it->counter = it;
+                            .max_alignment = its.max_alignment, .is_own = is_own,
+                            .is_first = true };
     it->has = is_added ? few_blocks_make() : NULL;
     if (is_added && it->has == NULL) {
         weir__host_free(it);
@@ -52,9 +52,8 @@ void weir__size_bin_free(weir__size_bin *it)
 
 /* ---- blocks ---- */
 
-static void count_out(const weir__size_bin *bin, size_t bytes)
+static void count_out(weir__size_bin *it, size_t bytes)
 {
-    weir__size_bin *it = bin->counter;
     size_t out_bytes = atomic_fetch_add(&it->out_bytes, bytes) + bytes;
     size_t peak = atomic_load(&it->peak_out_bytes);
     while (peak < out_bytes &&
@@ -64,9 +63,8 @@ static void count_out(const weir__size_bin *bin, size_t bytes)
     atomic_fetch_add(&it->allocations, 1);
 }
 
-static void count_back(const weir__size_bin *bin, size_t bytes)
+static void count_back(weir__size_bin *it, size_t bytes)
 {
-    weir__size_bin *it = bin->counter;
     size_t out_bytes = atomic_fetch_sub(&it->out_bytes, bytes);
     WEIR_CHECK(bytes <= out_bytes, "more came back than went out");
     atomic_fetch_sub(&it->out_blocks, 1);
@@ -142,8 +140,6 @@ weir_resource_statistics weir__size_bin_statistics(const weir__size_bin *it)
         WEIR_CHECK(status == WEIR_OK, "a resource of one size keeps statistics");
         return now;
     }
-    if (it->counter != it)
-        return now;
     now.out_bytes = now.held_bytes = atomic_load(&it->out_bytes);
     now.out_blocks = atomic_load(&it->out_blocks);
     now.peak_out_bytes = atomic_load(&it->peak_out_bytes);
@@ -201,14 +197,13 @@ bool weir__size_bins_have(const weir__size_bins *table, size_t bytes)
     return table->bins[at]->bytes == bytes;
 }
 
-weir__size_bin *weir__size_bins_over(const weir__size_bins *table,
-                                     const weir_resource *mr)
+bool weir__size_bins_are_over(const weir__size_bins *table, const weir_resource *mr)
 {
     for (size_t i = 0; i < table->count; i++) {
         if (table->bins[i]->mr == mr)
-            return table->bins[i];
+            return true;
     }
-    return NULL;
+    return false;
 }
 
 void weir__size_bins_free(weir__size_bins *table)

@@ -17,10 +17,9 @@ typedef struct weir__size_bin {
     size_t max_alignment;
     uint64_t since;         /* the table that it came with */
     bool is_own;            /* blocks of one size, and nobody else's */
+    bool is_first;          /* of those over its resource */
     weir__few_blocks *has;  /* of one that was added over a resource: its blocks */
-    /* If it is not an own one, others may use the resource, too: the first bin over a
-     * resource counts what came through to it, for all that are over the same. */
-    struct weir__size_bin *counter;
+    /* If it is not an own one, others may use the resource, too: what came through. */
     atomic_size_t out_bytes, out_blocks, peak_out_bytes;
     atomic_uint_least64_t allocations, deallocations;
 } weir__size_bin;
@@ -78,9 +77,8 @@ bool weir__size_bins_have(const weir__size_bins *table, size_t bytes);
  * all older ones. */
 void weir__size_bins_free(weir__size_bins *table);
 
-/* The first bin of the table over `mr`, or null. */
-weir__size_bin *weir__size_bins_over(const weir__size_bins *table,
-                                     const weir_resource *mr);
+/* Whether one of them is over `mr`. */
+bool weir__size_bins_are_over(const weir__size_bins *table, const weir_resource *mr);
 
 /* As weir_allocate, counted. Of a bin that was added over a resource a record is kept:
  * OUT_OF_HOST_MEMORY, too. */
@@ -92,8 +90,7 @@ bool weir__size_bin_begin_back(weir__size_bin *it, const void *ptr, size_t bytes
                                size_t alignment, weir__block_record **record);
 bool weir__size_bin_end_back(weir__size_bin *it, size_t bytes,
                              weir__block_record *record, bool done);
-/* Of an own bin, what it says; else what came through, which is held for that alone,
- * or nothing if another counts. */
+/* Of an own bin, what it says; else what came through, which is held for that alone. */
 weir_resource_statistics weir__size_bin_statistics(const weir__size_bin *it);
 
 #endif

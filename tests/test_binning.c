@@ -319,6 +319,27 @@ static void a_slab_is_no_block(void **state)
     close_scene(&it);
 }
 
+/* Nor is a chunk, if none of its size could have been asked of upstream. */
+static void a_chunk_of_a_bin_is_no_block(void **state)
+{
+    (void)state;
+    (void)support_seed(1);
+    pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 256 * MIB);
+    weir_resource *upstream = other_pool(it.device), *bin;
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.growth_bytes = MIB;
+    must_ok(weir_pool_create(upstream, &options, &bin));
+    it.pool = open_bins(weir_resource_ref(upstream), 20, 22);
+    must_ok(weir_binning_add(it.pool, 1000, bin));
+    void *ptr = take_on(&it, 0, 1000);
+    must(has_out(it.pool, ptr) && has_out(upstream, ptr)); /* where the chunk begins */
+    give_on(&it, 0, ptr, 1000);
+    must(!has_out(it.pool, ptr) && has_out(upstream, ptr));
+    weir_resource_unref(upstream);
+    weir_resource_unref(bin);
+    close_scene(&it);
+}
+
 /* Whichever bin the wrong size names. */
 static void a_wrong_size_is_told_by_the_bin_it_lies_in(void **state)
 {
@@ -396,6 +417,7 @@ static void trim_goes_through_all_bins(void **state)
     pool_scene it = open_bins_scene(1, 10, 12);
     weir_resource *other = other_pool(it.device);
     must_ok(weir_binning_add(it.pool, 6 * KIB, other));
+    must_ok(weir_binning_add(it.pool, 5 * KIB, other)); /* what it holds counts once */
     static const size_t sizes[] = { 1 * KIB, 2 * KIB, 4 * KIB, 6 * KIB };
     void *blocks[4];
     for (int i = 0; i < 4; i++)
@@ -451,6 +473,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(large_exponents_do_not_overflow),
         cmocka_unit_test(a_later_bin_gets_nothing_of_before),
         cmocka_unit_test(a_slab_is_no_block),
+        cmocka_unit_test(a_chunk_of_a_bin_is_no_block),
         cmocka_unit_test(a_wrong_size_is_told_by_the_bin_it_lies_in),
         cmocka_unit_test(upstream_need_not_know_its_blocks),
         cmocka_unit_test(trim_goes_through_all_bins),
