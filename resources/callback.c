@@ -39,6 +39,20 @@ static WEIR_COLD weir_status tell_refusal(callback *self, weir_status status,
     return status;
 }
 
+/* What is no memory as it was asked for goes back at once, before it counts. */
+static WEIR_COLD weir_status refuse_address(callback *self, weir_stream stream,
+                                            void *ptr, size_t bytes, size_t alignment)
+{
+    if (ptr == NULL)
+        return weir__fail(WEIR_DEVICE_ERROR,
+                          "%s: its function answered success, without memory", name);
+    self->calls.deallocate(self->context, stream, ptr, bytes, alignment);
+    return weir__fail(WEIR_DEVICE_ERROR,
+                      "%s: its function gave %zu bytes at %p, which is not aligned to "
+                      "%zu",
+                      name, bytes, ptr, alignment);
+}
+
 /* Asks the caller's function. Its status is passed on, and so is what it has said. */
 static weir_status ask_for_memory(callback *self, weir_stream stream, size_t bytes,
                                   size_t alignment, void **out)
@@ -50,9 +64,9 @@ static weir_status ask_for_memory(callback *self, weir_stream stream, size_t byt
     if (status != WEIR_OK && (weir__error_number() == before ||
                               weir_last_error().status != status))
         return tell_refusal(self, status, bytes);
-    if (status == WEIR_OK && *out == NULL)
-        return weir__fail(WEIR_DEVICE_ERROR,
-                          "%s: its function answered success, without memory", name);
+    if (status == WEIR_OK &&
+        (*out == NULL || ((uintptr_t)*out & (alignment - 1)) != 0))
+        return refuse_address(self, stream, *out, bytes, alignment);
     return status;
 }
 

@@ -11,13 +11,26 @@
 #define MIB       ((size_t)1 << 20)
 #define TOO_LARGE ((size_t)1 << 50)
 
-typedef enum manner { SERVES, REFUSES, SAYS_WHY, ASKS_OTHERS, FAILS_ELSEWHERE } manner;
+typedef enum manner {
+    SERVES, REFUSES, SAYS_WHY, ASKS_OTHERS, FAILS_ELSEWHERE, MISALIGNS
+} manner;
 
 /* Functions over a leaf of the library's. */
 typedef struct functions {
     weir_resource *below;
     manner manner;
 } functions;
+
+/* One byte further than memory begins. */
+static weir_status misaligned(functions *self, weir_stream stream, size_t bytes,
+                              size_t alignment, void **out)
+{
+    weir_status status =
+        weir_allocate(self->below, stream, bytes + 1, alignment, out);
+    if (status == WEIR_OK)
+        *out = (char *)*out + 1;
+    return status;
+}
 
 static weir_status functions_allocate(void *context, weir_stream stream, size_t bytes,
                                       size_t alignment, void **out)
@@ -34,6 +47,8 @@ static weir_status functions_allocate(void *context, weir_stream stream, size_t 
         must_answer(WEIR_INVALID_ARGUMENT,
                     weir_allocate(self->below, stream, bytes, 3, out));
         return WEIR_OUT_OF_MEMORY;
+    case MISALIGNS:
+        return misaligned(self, stream, bytes, alignment, out);
     default:
         return weir_allocate(self->below, stream, bytes, alignment, out);
     }
@@ -43,7 +58,9 @@ static void functions_deallocate(void *context, weir_stream stream, void *ptr,
                                  size_t bytes, size_t alignment)
 {
     functions *self = context;
-    must(weir_deallocate(self->below, stream, ptr, bytes, alignment));
+    const size_t more = self->manner == MISALIGNS;
+    must(weir_deallocate(self->below, stream, (char *)ptr - more, bytes + more,
+                         alignment));
 }
 
 static weir_resource *open_callback(scene *s, functions *self)
@@ -147,12 +164,38 @@ static void an_adaptor_above_tells_of_this_refusal(void **state)
     }
 }
 
+/* It fails, and counts as that alone; the memory is the function's again. */
+static void a_misaligned_address_is_a_failure(void **state)
+{
+    (void)state;
+    scene s = scene_begin(1, "device");
+    functions self;
+    weir_resource *mr = open_callback(&s, &self);
+    void *ptr = &s;
+    self.manner = MISALIGNS;
+    must_answer(WEIR_DEVICE_ERROR, weir_allocate(mr, s.a, 1000, 256, &ptr));
+    must(ptr == NULL);
+    says("not aligned to 256");
+    weir_resource_statistics now = statistics_of(mr);
+    must_equal(now.failures, 1);
+    must_equal(now.allocations, 0);
+    must_equal(now.deallocations, 0);
+    must_equal(now.peak_out_bytes, 0);
+    must_equal(statistics_of(s.mr).out_blocks, 0);
+    /* An odd address is as good as any where none is asked for. */
+    must_ok(weir_allocate(mr, s.a, 1000, 1, &ptr));
+    must(weir_deallocate(mr, s.a, ptr, 1000, 1));
+    weir_resource_unref(mr);
+    scene_end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bare_refusal_is_not_told_with_an_older_one),
         cmocka_unit_test(what_a_function_says_is_passed_on),
         cmocka_unit_test(an_adaptor_above_tells_of_this_refusal),
+        cmocka_unit_test(a_misaligned_address_is_a_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
