@@ -82,7 +82,7 @@ static bool has_block(const weir__size_bins *table, const weir__size_bin *it,
 }
 
 /* Who can tell what is wrong with a block that comes back and is not where one of its
- * size could be. */
+ * size could be. What upstream would take is another's. */
 static WEIR_COLD weir__size_bin *who_can_tell(const weir__size_bins *table,
                                               const void *ptr, size_t bytes,
                                               size_t alignment)
@@ -91,7 +91,8 @@ static WEIR_COLD weir__size_bin *who_can_tell(const weir__size_bins *table,
     weir__size_bin *it = bin_around(table, ptr);
     if (it != NULL)
         return it;
-    if (weir_resource_find(upstreams(table)->mr, ptr, &found) == WEIR_OK)
+    if (weir_resource_find(upstreams(table)->mr, ptr, &found) == WEIR_OK &&
+        (found.bytes != bytes || found.alignment != alignment))
         return upstreams(table);
     size_t at = weir__size_bins_fit(table, bytes, alignment);
     while (table->bins[at]->has != NULL) /* it knows its blocks only */

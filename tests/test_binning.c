@@ -340,6 +340,32 @@ static void a_chunk_of_a_bin_is_no_block(void **state)
     close_scene(&it);
 }
 
+/* Of a size that a bin has: upstream would take it back. */
+static void what_others_have_of_upstream_is_not_taken(void **state)
+{
+    (void)state;
+    misuse_log log;
+    (void)support_seed(1);
+    pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 256 * MIB);
+    weir_resource *upstream = other_pool(it.device), *bin = other_pool(it.device);
+    it.pool = open_bins(weir_resource_ref(upstream), 11, 12);
+    void *ptr = take(upstream, it.streams[0], 2000);
+    for (int i = 0; i < 2; i++) {
+        misuse_begin(&log);
+        must(!weir_deallocate(it.pool, it.streams[0], ptr, 2000, WEIR_ALIGNMENT));
+        must_be_misuse(&log, WEIR_MISUSE_FOREIGN_POINTER, ptr);
+        misuse_end();
+        must(has_out(upstream, ptr));
+        must_equal(statistics_of(it.pool).deallocations, 0);
+        if (i == 0)
+            must_ok(weir_binning_add(it.pool, 2047, bin)); /* nor has that one it */
+    }
+    give(upstream, it.streams[0], ptr, 2000);
+    weir_resource_unref(upstream);
+    weir_resource_unref(bin);
+    close_scene(&it);
+}
+
 /* Whichever bin the wrong size names. */
 static void a_wrong_size_is_told_by_the_bin_it_lies_in(void **state)
 {
@@ -474,6 +500,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_later_bin_gets_nothing_of_before),
         cmocka_unit_test(a_slab_is_no_block),
         cmocka_unit_test(a_chunk_of_a_bin_is_no_block),
+        cmocka_unit_test(what_others_have_of_upstream_is_not_taken),
         cmocka_unit_test(a_wrong_size_is_told_by_the_bin_it_lies_in),
         cmocka_unit_test(upstream_need_not_know_its_blocks),
         cmocka_unit_test(trim_goes_through_all_bins),
