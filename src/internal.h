@@ -80,7 +80,7 @@ typedef struct weir__error_record {
     int32_t native_code;
     char message[400];
     weir_out_of_memory report; /* struct_size 0: there was none yet */
-    bool is_reported;          /* the last failure is the one that it is about */
+    bool is_reported;          /* the last failure is about it, in its words */
 } weir__error_record;
 void weir__error_keep(weir__error_record *out);
 void weir__error_put_back(const weir__error_record *kept);

@@ -105,6 +105,8 @@ weir_status weir__fail_memory(weir_status status, const weir_out_of_memory *repo
         report->resource, report->requested_bytes, report->held_bytes, limit,
         report->in_use_bytes, report->largest_free_bytes);
     weir__report_memory(report);
+    if (weir__thread_self()->error != NULL)
+        weir__thread_self()->error->is_reported = true;
     return status;
 }
 
@@ -115,7 +117,6 @@ void weir__report_memory(const weir_out_of_memory *report)
         return;
     record->report = *report;
     record->report.struct_size = sizeof record->report;
-    record->is_reported = true;
 }
 
 void weir__report_as_own(weir_status status, size_t bytes, size_t more_bytes,
