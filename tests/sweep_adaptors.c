@@ -288,7 +288,7 @@ static void aligned_survives_every_fault(void **state)
 {
     (void)state;
     static const sweep all[] = {
-        { { "make", NULL, make, true, NULL }, ALIGNED, 6, 0 },
+        { { "make", NULL, make, true, NULL }, ALIGNED, 7, 0 },
         { { "allocate", NULL, allocate_from_both, false, NULL }, ALIGNED, 9, 3 },
         { { "free", prepare_both, free_both, false, NULL }, ALIGNED, 3, 9 },
         { { "free after", prepare_both, free_both_after, false, NULL }, ALIGNED, 0, 0 },
