@@ -340,6 +340,17 @@ class Usage(Case):
                      "2MiB")
         self.add("a", doubles(1))
 
+    def test_the_socket_of_who_came_after_stays(self):
+        """It was removed by hand, and another serves at that path since."""
+        first = self.serve()
+        os.unlink(self.path)
+        self.serve()
+        first.terminate()
+        self.assertEqual(first.communicate(timeout=SECONDS)[1], "")
+        self.add("x", doubles(3))
+        self.assertEqual(self.columns(), ["x"])
+        self.end()
+
     def test_an_interrupt_ends_it(self):
         self.serve()
         guest = self.guest()

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "weir_cache.h"
@@ -69,19 +70,32 @@ static int stop_open(refusal *why)
     return fd;
 }
 
+/* Who took the socket away and serves at that path since keeps its own. Called while
+ * the listener is open: until then no other file gets the number of its own. */
+static void socket_remove(const char *path, const struct stat *made)
+{
+    struct stat there;
+    if (lstat(path, &there) == 0 && there.st_dev == made->st_dev &&
+        there.st_ino == made->st_ino)
+        (void)unlink(path);
+}
+
 /* Tells on stdout once the socket can be connected to. */
 static bool serve(const share_options *options, cache *columns, int listener,
                   int stop_fd)
 {
     refusal why;
+    struct stat made;
+    bool is_known = lstat(options->socket, &made) == 0;
     printf("serving %s on %s: %s of columns at most\n", options->socket,
            options->device, say_bytes(options->capacity_bytes).text);
     fflush(stdout);
     bool good = serve_run(columns, listener, stop_fd, &why);
     if (!good)
         say("%s", why.text);
+    if (is_known)
+        socket_remove(options->socket, &made);
     close(listener);
-    (void)unlink(options->socket);
     cache_counts counts = cache_count(columns);
     printf("ended: %" PRIu64 " columns were added, %" PRIu64 " dropped, %" PRIu64
            " read\n", counts.added, counts.dropped, counts.read);
