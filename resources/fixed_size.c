@@ -199,7 +199,8 @@ static WEIR_COLD void tell_slip(fixed_size *self, weir__slab_place at, uint64_t 
                      weir__asked_alignment(word));
     else if (is_free)
         weir__misuse(WEIR_MISUSE_DOUBLE_FREE, ptr, bytes,
-                     "fixed_size: %p has been given back already", ptr);
+                     "fixed_size: %p is not out: given back already, or not "
+                     "handed out yet", ptr);
     else
         weir__misuse(WEIR_MISUSE_FOREIGN_POINTER, ptr, bytes,
                      "fixed_size: %p was never allocated here", ptr);

@@ -81,7 +81,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_last_out_of_memory(weir_out_of_memory *
 
 /* A broken rule that only the program can mend. */
 typedef enum weir_misuse_kind {
-    WEIR_MISUSE_DOUBLE_FREE = 1,     /* given back already */
+    WEIR_MISUSE_DOUBLE_FREE = 1,     /* it is free here: given back already, or cut
+                                        for its size and never handed out, which a
+                                        resource may not tell apart */
     WEIR_MISUSE_FOREIGN_POINTER = 2, /* this resource never gave it */
     WEIR_MISUSE_WRONG_SIZE = 3,      /* not the bytes or alignment asked for */
     WEIR_MISUSE_WRONG_STREAM = 4,    /* points that are none; checking.h: not ordered */
