@@ -133,11 +133,13 @@ weir_emulated_launch(weir_device *device, weir_stream stream,
  * for work that takes as long as a test wants. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_stall(weir_device *device, weir_stream stream, uint64_t *gate);
+
+/* Opens it; one that is open stays so. NOT_FOUND: there was never such a gate. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_open_gate(weir_device *device, uint64_t gate);
 
-/* Stepped only: lets one operation of a stream of the scheduler's choice happen, and
- * writes whether there was one that could. */
+/* Lets one operation of a stream of the scheduler's choice happen, and writes whether
+ * there was one that could. NOT_SUPPORTED: the device is not stepped. */
 WEIR_API WEIR_NODISCARD weir_status weir_emulated_step(weir_device *device, bool *out);
 
 /* ---- streams as others make them ---- */
@@ -158,9 +160,11 @@ weir_emulated_stream_destroy(weir_device *device, weir_stream stream);
  * the capture ends, has to be behind everything that was put on the others. *captured
  * (may be null) gets how many operations the capture held. The graph is forgotten.
  *
- *   DEVICE_ERROR   something in between has spoilt the capture, or a stream that joined
- *                  was not joined back: the capture has ended and left nothing; or
- *                  `stream` is not the one it began on: it goes on */
+ *   DEVICE_ERROR   of begin: `stream` is captured already, or the legacy stream;
+ *                  nothing has begun. Of end: something in between has spoilt the
+ *                  capture, or a stream that joined was not joined back: it has ended
+ *                  and left nothing; or `stream` is not the one it began on, and it
+ *                  goes on; or `stream` is not being captured */
 WEIR_API WEIR_NODISCARD weir_status
 weir_emulated_capture_begin(weir_device *device, weir_stream stream);
 WEIR_API WEIR_NODISCARD weir_status

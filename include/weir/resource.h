@@ -40,6 +40,8 @@ typedef struct weir_resource weir_resource;
  *   DEVICE_ERROR    the device failed; weir_last_error() holds its own code
  *   DEVICE_LOST     the device failed for good
  *   CAPTURING       a stream is being captured that Weir was not told of
+ *   PAUSED          the memory below is paused (weir/growable.h)
+ *   NOT_SUPPORTED   the device has no memory of the kind that the leaf hands out
  *
  * On failure *out is null and the resource is as it was before the call. */
 WEIR_API WEIR_NODISCARD weir_status

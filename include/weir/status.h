@@ -7,7 +7,9 @@
  *
  * Three answers are possible everywhere and are not repeated at each function:
  * INVALID_ARGUMENT (a null where none is allowed, a number without meaning),
- * OUT_OF_HOST_MEMORY (the library's own records), and FORKED. */
+ * OUT_OF_HOST_MEMORY (the library's own records), and FORKED. Whatever asks the device
+ * for something can also answer DEVICE_ERROR (it refuses or fails; weir_last_error()
+ * holds its own code) or DEVICE_LOST (it failed for good), where no more is said. */
 #ifndef WEIR_STATUS_H
 #define WEIR_STATUS_H
 

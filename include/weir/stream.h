@@ -8,7 +8,8 @@
  *   unknown  all others. Safe, but the driver is asked on every call.
  *
  * None of the calls makes the host wait, but those that end in _sync. Any thread may
- * call any of them. Where a call puts work on a stream, it can also answer
+ * call any of them. Where a call puts work on a stream, asks about one or waits for
+ * one, it can also answer
  *   DEVICE_ERROR   the device refused; weir_last_error() holds its own code
  *   DEVICE_LOST    the device failed for good
  *   CAPTURING      the stream is being captured and the call would end that */
@@ -63,8 +64,11 @@ WEIR_API WEIR_NODISCARD weir_status
 weir_stream_create(weir_device *device, weir_stream_kind kind, weir_stream *out);
 
 /* Retires `stream` and destroys it; work put on it before still runs to its end.
- * Only for streams of weir_stream_create; DEVICE_ERROR says that the driver
- * refused; the stream is retired all the same. */
+ * Only for streams of weir_stream_create: NOT_FOUND, it is not known; INVALID_ARGUMENT,
+ * it was registered, or is a default stream. CAPTURING: it is being captured. After any
+ * of these it is as it was. DEVICE_ERROR and OUT_OF_HOST_MEMORY as for
+ * weir_stream_retire, or DEVICE_ERROR because the driver refused to destroy it; the
+ * stream is retired all the same. */
 WEIR_API weir_status weir_stream_destroy(weir_device *device, weir_stream stream);
 
 /* Introduces a stream made elsewhere. Its owner promises weir_stream_retire before
@@ -76,7 +80,8 @@ weir_stream_register(weir_device *device, weir_stream stream);
 
 /* Ends what weir_stream_register or weir_stream_create began: records what is still
  * open on `stream`, which must still live, and forgets the handle. Memory
- * freed on it stays ordered behind its work. NOT_FOUND: it was not known. If the
+ * freed on it stays ordered behind its work. NOT_FOUND: it was not known. CAPTURING: it
+ * is being captured, and stays known. If the
  * device refuses the record (DEVICE_ERROR), or there is no host memory for it
  * (OUT_OF_HOST_MEMORY), the stream is forgotten all the same, and what was freed on it
  * waits for the next weir_device_sync. */
@@ -86,7 +91,8 @@ WEIR_API weir_status weir_stream_retire(weir_device *device, weir_stream stream)
 WEIR_API WEIR_NODISCARD weir_status
 weir_stream_wait(weir_device *device, weir_stream stream, weir_stream other);
 
-/* Waits on the host until everything put on `stream` so far is done. */
+/* Waits on the host until everything put on `stream` so far is done. CAPTURING: it is
+ * being captured, or declared so (see weir/capture.h), and nothing was waited for. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_stream_sync(weir_device *device, weir_stream stream);
 
