@@ -131,7 +131,8 @@ weir_buffer_adopt_block(weir_resource *mr, weir_stream stream, void *ptr,
 
 /* ---- more holders of the same bytes ---- */
 
-/* Another holder of all that `from` shows; on the same stream. NOT_OWNED: a view. */
+/* Another holder of all that `from` shows; on the same stream. NOT_OWNED: a view, or
+ * empty. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_share(const weir_buffer *from, weir_buffer *out);
 
@@ -146,6 +147,7 @@ typedef struct weir_weak_buffer {
     weir_buffer seen; /* Weir's */
 } weir_weak_buffer;
 
+/* NOT_OWNED: a view, or empty. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_weaken(const weir_buffer *from, weir_weak_buffer *out);
 
@@ -238,7 +240,7 @@ WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_set_stream(weir_buffer *buffer, weir_stream stream);
 
 /* Notes that what is on `stream` so far reads the bytes, or writes them. Needs no
- * memory: of very many streams one waits for another. NOT_OWNED: a view. */
+ * memory: of very many streams one waits for another. NOT_OWNED: a view, or empty. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_use(weir_buffer *buffer, weir_stream stream, weir_access access);
 
@@ -248,7 +250,7 @@ weir_buffer_use(weir_buffer *buffer, weir_stream stream, weir_access access);
  * nobody named (weir/dlpack.h), `stream` waits for all of the device, or, where no
  * event can be had for that, the host does; CAPTURING: `stream` is being captured, or
  * another one, which that would spoil (as it does what Weir does not know). NOT_OWNED:
- * a view. */
+ * a view, or empty. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_wait(const weir_buffer *buffer, weir_stream stream, weir_access access);
 
