@@ -21,7 +21,9 @@
  * when the arena's last stream is retired; from all arenas before a request is refused,
  * and whenever 64 MiB, or a sixteenth of what is held if that is more, has been drawn
  * from upstream since they last did. So while the global arena grows by that much, free
- * superblocks of idle streams and of threads that have ended are at work again. */
+ * superblocks of idle streams and of threads that have ended are at work again.
+ *
+ * A block has less than 1 TiB: a larger one is answered OUT_OF_MEMORY. */
 #ifndef WEIR_ARENA_H
 #define WEIR_ARENA_H
 

@@ -6,10 +6,11 @@
  * (WEIR_GROWABLE_PAGE_BYTES) has pages of its own: the best fit among what is mapped
  * and free. It is extended in place where what follows it is free. All other blocks are
  * cut by a pool, with its default options, out of pages that it has extended: so they
- * share pages, are reused in stream order, and cost what weir/pool.h says. Where the
- * device has no room for pages the pool's free ones make way. Suballocators above
- * ("pool/growable", "arena/growable") draw pages: the pool in between has nothing to do
- * then. With `pages_only` it is left out.
+ * share pages, are reused in stream order, cost what weir/pool.h says, and have less
+ * than 1 TiB, which blocks of pages may pass. Where the device has no room for pages
+ * the pool's free ones make way. Suballocators above ("pool/growable",
+ * "arena/growable") draw pages: the pool in between has nothing to do then. With
+ * `pages_only` it is left out.
  *
  * Where no free pages fit, only what is missing is mapped, beside free pages where that
  * saves most: in chunks, the shortfall rounded up to `chunk_bytes`, or as much as the
