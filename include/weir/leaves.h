@@ -35,9 +35,10 @@ weir_system_resource_create(weir_device *device, weir_resource **out);
 /* Memory from functions of the caller's, for whatever is not here. */
 typedef struct weir_callbacks {
     size_t struct_size;
-    /* As the members of the same name in weir/resource_ops.h; destroy may be null.
-     * `free` gets what `allocate` got, and the stream that the memory was given back
-     * on. */
+    /* As the members of the same name in weir/resource_ops.h, but that deallocate has
+     * nothing to answer: it gets no memory that was not allocated here. It is told the
+     * bytes and alignment that allocate was, and the stream that the memory was given
+     * back on. destroy may be null. */
     weir_status (*allocate)(void *context, weir_stream stream,
                             size_t bytes, size_t alignment, void **out);
     void (*deallocate)(void *context, weir_stream stream,
