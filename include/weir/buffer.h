@@ -116,8 +116,9 @@ typedef struct weir_foreign {
     { sizeof(weir_foreign), NULL, 0, WEIR_MEMORY_DEVICE, false, false, NULL, NULL }
 
 /* Takes over memory of `device`, or of the host, which work on `stream` may use at
- * once. The buffer cannot grow. On failure the deleter was not called, and the memory
- * is still the caller's. */
+ * once. The buffer cannot grow. INVALID_ARGUMENT: no bytes, also at an address that is
+ * not null. On failure the deleter was not called, and the memory is still the
+ * caller's. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_adopt(weir_device *device, weir_stream stream,
                   const weir_foreign *foreign, weir_buffer *out);
@@ -188,7 +189,11 @@ weir_buffer_shrink(weir_buffer *buffer, weir_stream stream);
 
 /* A new buffer with the same bytes, copied on `stream` to memory of `mr` (null: of
  * `from`'s resource), once the writers of `from` are done; noted there as a use.
- * INVALID_ARGUMENT: `mr` is another device's. */
+ *
+ *   INVALID_ARGUMENT   `mr` is another device's, or cannot align as `from` is aligned
+ *   NOT_SUPPORTED      `mr` is null, and `from`, as a view, has no resource
+ *
+ * and what weir_allocate answers. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_buffer_copy(weir_buffer *from, weir_resource *mr, weir_stream stream,
                  weir_buffer *out);

@@ -160,7 +160,7 @@ weir_event_query(weir_device *device, weir_event event, bool *out);
 WEIR_API WEIR_NODISCARD weir_status
 weir_event_sync(weir_device *device, weir_event event);
 
-/* ---- copies and fills ---- */
+/* ---- copies and fills: of no bytes they look at nothing else, and answer OK ---- */
 
 /* Copies `bytes` bytes from `src` to `dst`, on `stream`. Each may be memory of the
  * device, of a peer that the device can reach, or of the host; host memory must
