@@ -89,7 +89,10 @@ size_t weir_resource_trim_sync(weir_resource *mr, size_t keep_bytes)
 weir_status weir_resource_get_properties(weir_resource *mr,
                                          weir_resource_properties *out)
 {
-    weir_status status = weir__resource_enter(mr);
+    const weir_resource_properties none = { .struct_size = sizeof none };
+    weir_status status = weir__fill_out(out, &none, sizeof none);
+    if (status == WEIR_OK)
+        status = weir__resource_enter(mr);
     if (status != WEIR_OK)
         return status;
     return weir__fill_out(out, &mr->properties, sizeof mr->properties);

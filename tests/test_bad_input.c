@@ -159,13 +159,16 @@ static void device_calls_refuse_nonsense(void **state)
     scene s;
     scene_begin(&s, 1);
     size_t free_bytes, total_bytes;
-    weir_device_properties properties = { .struct_size = sizeof properties };
-    weir_device_calls calls = { .struct_size = sizeof calls };
+    weir_device_properties properties = { .struct_size = sizeof properties,
+                                          .memory_bytes = 1 };
+    weir_device_calls calls = { .struct_size = sizeof calls, .malloc = 1 };
     bad(weir_device_get_properties(NULL, &properties));
+    must_equal(properties.memory_bytes, 0);
     bad(weir_device_get_properties(s.device, NULL));
     properties.struct_size = 0;
     bad(weir_device_get_properties(s.device, &properties));
     bad(weir_device_get_calls(NULL, &calls));
+    must_equal(calls.malloc, 0);
     bad(weir_device_get_calls(s.device, NULL));
     calls.struct_size = sizeof(size_t);
     bad(weir_device_get_calls(s.device, &calls));
@@ -368,8 +371,10 @@ static void resources_refuse_nonsense(void **state)
     weir_resource_properties properties = { .struct_size = 0 };
     bad(weir_resource_get_properties(s.mr, &properties));
     bad(weir_resource_get_properties(s.mr, NULL));
-    properties.struct_size = sizeof properties;
+    properties = (weir_resource_properties){ .struct_size = sizeof properties,
+                                             .max_alignment = 1 };
     bad(weir_resource_get_properties(NULL, &properties));
+    must_equal(properties.max_alignment, 0);
     weir_resource_statistics statistics = { .struct_size = 0 };
     bad(weir_resource_get_statistics(s.mr, &statistics));
     bad(weir_resource_get_statistics(s.mr, NULL));
@@ -526,8 +531,9 @@ static void emulated_calls_refuse_nonsense(void **state)
     bad(weir_emulated_capture_end(NULL, s.stream, &captured));
     must(weir_emulated_capture_end(s.device, s.stream, &captured) != WEIR_OK);
     must_equal(weir_emulated_findings(NULL), 0);
-    weir_emulated_finding finding = { .struct_size = sizeof finding };
+    weir_emulated_finding finding = { .struct_size = sizeof finding, .bytes = 1 };
     bad(weir_emulated_get_finding(NULL, 0, &finding));
+    must_equal(finding.bytes, 0);
     bad(weir_emulated_get_finding(s.device, 0, NULL));
     must_answer(WEIR_NOT_FOUND, weir_emulated_get_finding(s.device, 0, &finding));
     bad(weir_emulated_host_signal(NULL, 1));

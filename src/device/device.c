@@ -312,10 +312,12 @@ static weir_status check_device(weir_device *device)
 weir_status weir_device_get_properties(weir_device *device,
                                        weir_device_properties *out)
 {
-    weir_status status = check_device(device);
+    weir_device_properties properties = { .struct_size = sizeof properties };
+    weir_status status = weir__fill_out(out, &properties, sizeof properties);
+    if (status == WEIR_OK)
+        status = check_device(device);
     if (status != WEIR_OK)
         return status;
-    weir_device_properties properties = { .struct_size = sizeof properties };
     device->ops->properties(device->self, &properties);
     properties.name = device->name;
     properties.lost = weir__device_is_lost(device);
@@ -324,7 +326,10 @@ weir_status weir_device_get_properties(weir_device *device,
 
 weir_status weir_device_get_calls(weir_device *device, weir_device_calls *out)
 {
-    weir_status status = check_device(device);
+    const weir_device_calls none = { .struct_size = sizeof none };
+    weir_status status = weir__fill_out(out, &none, sizeof none);
+    if (status == WEIR_OK)
+        status = check_device(device);
     if (status != WEIR_OK)
         return status;
     weir_device_calls calls = {

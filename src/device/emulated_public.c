@@ -243,17 +243,17 @@ size_t weir_emulated_findings(weir_device *device)
 weir_status weir_emulated_get_finding(weir_device *device, size_t index,
                                       weir_emulated_finding *out)
 {
+    static const weir_emulated_finding none;
     weir__emulated *self;
-    weir_status status = emulated_of(device, &self);
+    weir_status status = weir__fill_out(out, &none, sizeof none);
+    if (status == WEIR_OK)
+        status = emulated_of(device, &self);
     if (status != WEIR_OK)
         return status;
-    if (out == NULL)
-        return fail_null("out");
     weir__mutex_lock(&self->findings.lock);
     size_t kept = self->findings.kept;
     weir__mutex_unlock(&self->findings.lock);
 
-    static const weir_emulated_finding none;
     weir_emulated_finding found = none;
     if (index < kept) /* and then it never changes again */
         found = self->findings.first[index].finding;
