@@ -427,13 +427,26 @@ weir_status weir__spec_open(const weir__spec_table *table, weir_device *device,
     return chain_make(device, &reader, &scratch, &parts, out);
 }
 
+/* Whoever reads the sentence may not know that the text came from there. */
+static weir_status name_environment(weir_status status)
+{
+    char sentence[400];
+    const weir_error said = weir_last_error();
+    snprintf(sentence, sizeof sentence, "%s", said.message);
+    return weir__fail_native(status, said.native_code, "WEIR_RESOURCE: %s", sentence);
+}
+
 weir_status weir_resource_open(weir_device *device, const char *spec,
                                weir_resource **out)
 {
-    const char *chosen = spec != NULL ? spec : secure_getenv("WEIR_RESOURCE");
-    if (chosen == NULL || (spec == NULL && chosen[0] == '\0'))
-        chosen = "pool/device";
-    return weir__spec_open(&weir__spec_table_own, device, chosen, out);
+    const char *wish = spec == NULL ? secure_getenv("WEIR_RESOURCE") : NULL;
+    const bool is_wished = wish != NULL && wish[0] != '\0';
+    if (spec == NULL)
+        spec = is_wished ? wish : "pool/device";
+    weir_status status = weir__spec_open(&weir__spec_table_own, device, spec, out);
+    if (status != WEIR_OK && is_wished && device != NULL && out != NULL)
+        return name_environment(status);
+    return status;
 }
 
 /* ---- what there is ---- */

@@ -58,6 +58,11 @@ static void whoever_runs_it_may_choose(void **state)
     must(setenv("WEIR_RESOURCE", "pool/nothing", 1) == 0);
     must_answer(WEIR_INVALID_ARGUMENT, weir_resource_open(device, NULL, &mr));
     must(mr == NULL && strstr(weir_last_error().message, "pool/nothing") != NULL);
+    must(strncmp(weir_last_error().message, "WEIR_RESOURCE: ", 15) == 0);
+    must_answer(WEIR_INVALID_ARGUMENT, weir_resource_open(NULL, NULL, &mr));
+    assert_string_equal(weir_last_error().message, "the device is null");
+    must_answer(WEIR_INVALID_ARGUMENT, weir_resource_open(device, "pool/nothing", &mr));
+    must(strstr(weir_last_error().message, "WEIR_RESOURCE") == NULL);
     must_ok(weir_resource_open(device, "device", &mr)); /* who says what, gets that */
     weir_resource_unref(mr);
     must(unsetenv("WEIR_RESOURCE") == 0);

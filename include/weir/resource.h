@@ -207,7 +207,8 @@ weir_resource_get_statistics(weir_resource *mr, weir_resource_statistics *out);
  *                      sentence shows the place and says which character it is, from 1,
  *                      counted in bytes
  *
- * and what the resources' own create functions answer. The whole text is read before
+ * and what the resources' own create functions answer. Where the text is that of
+ * WEIR_RESOURCE the sentence begins with this name. The whole text is read before
  * anything is made; on failure nothing is left of what was. */
 WEIR_API WEIR_NODISCARD weir_status
 weir_resource_open(weir_device *device, const char *spec, weir_resource **out);
