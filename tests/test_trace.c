@@ -548,6 +548,12 @@ static void trace_refuses_a_gzip_file_with_wrong_bytes(void **state)
     trace_error error;
     assert_false(trace_read(path, &it, &error));
     assert_non_null(strstr(error.message, "the gzip file is broken"));
+    (void)write_gzip(HEADER "100,0,0,A,1,512\n");
+    file = fopen(path, "ab"); /* and what follows may have been a part of it */
+    assert_non_null(file);
+    assert_int_equal(fputs("more", file) >= 0 && fclose(file) == 0, 1);
+    assert_false(trace_read(path, &it, &error));
+    assert_non_null(strstr(error.message, "the gzip file is broken"));
 }
 
 /* ---- what is left behind ---- */

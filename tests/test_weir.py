@@ -182,6 +182,14 @@ class Usage(Case):
         with open(path, "r+b") as file:
             file.truncate(os.path.getsize(path) // 2)
         self.refused("the gzip file is cut short", "replay", path)
+        packed = [gzip.compress("".join(part).encode())
+                  for part in (lines[:30], lines[30:])]
+        for joint, said in ((b"", ""), (b"x", "the gzip file is broken")):
+            with open(path, "wb") as file:
+                file.write(packed[0] + joint + packed[1][len(joint):])
+            run = weir("replay", path)
+            self.assertEqual(run.returncode, 2 if said else 0, run.stderr)
+            self.assertIn(said, run.stderr)
 
 
 class Info(Case):

@@ -27,50 +27,99 @@ bool lines_refuse_for_memory(lines *self)
 
 bool lines_open(lines *self, const char *path)
 {
-    errno = 0;
-    self->file = gzopen(path, "rbe");
+    self->file = fopen(path, "rbe");
     if (self->file == NULL)
-        return lines_refuse(self, "cannot be opened: %s",
-                            errno != 0 ? strerror(errno) : "no host memory");
+        return lines_refuse(self, "cannot be opened: %s", strerror(errno));
     return true;
 }
 
 void lines_close(lines *self)
 {
+    if (self->is_packed)
+        (void)inflateEnd(&self->unpacker);
     if (self->file != NULL)
-        (void)gzclose_r(self->file);
+        (void)fclose(self->file);
+    self->is_packed = false;
     self->file = NULL;
 }
 
-/* What zlib found wrong with the file when a read came back short. */
-static bool refuse_for_zlib(lines *self)
+static bool refuse_for_zlib(lines *self, int code)
 {
-    int code;
-    int cause = errno;
-    const char *words = gzerror(self->file, &code);
-
-    if (code == Z_BUF_ERROR)
-        return lines_refuse(self, "the gzip file is cut short");
-    if (code == Z_ERRNO) {
-        self->number = 0;
-        return lines_refuse(self, "cannot be read: %s", strerror(cause));
-    }
+    const char *words = self->unpacker.msg;
     if (code == Z_MEM_ERROR)
         return lines_refuse_for_memory(self);
-    return lines_refuse(self, "the gzip file is broken: %s", words);
+    return lines_refuse(self, "the gzip file is broken: %s",
+                        words != NULL ? words : zError(code));
+}
+
+/* Where all that was read is taken, reads more; nothing at the end of the file. */
+static bool read_fill(lines *self)
+{
+    if (self->unpacker.avail_in > 0)
+        return true;
+    size_t bytes = fread(self->read, 1, sizeof self->read, self->file);
+    if (bytes == 0 && ferror(self->file)) {
+        self->number = 0;
+        return lines_refuse(self, "cannot be read: %s", strerror(errno));
+    }
+    self->unpacker.next_in = self->read;
+    self->unpacker.avail_in = (unsigned)bytes;
+    return true;
+}
+
+static bool begin(lines *self)
+{
+    if (!read_fill(self))
+        return false;
+    self->has_begun = true;
+    if (self->unpacker.avail_in < 2 || self->read[0] != 0x1f || self->read[1] != 0x8b)
+        return true;
+    int code = inflateInit2(&self->unpacker, MAX_WBITS + 16);
+    if (code != Z_OK)
+        return refuse_for_zlib(self, code);
+    self->is_packed = true;
+    return true;
+}
+
+/* Each member of the file follows right behind the one before, and the last one ends
+ * it: what is no member there may be a damaged one. */
+static bool chunk_unpack(lines *self)
+{
+    z_stream *unpacker = &self->unpacker;
+
+    unpacker->next_out = (unsigned char *)self->chunk;
+    unpacker->avail_out = LINES_CHUNK_BYTES;
+    while (unpacker->avail_out > 0) {
+        if (!read_fill(self))
+            return false;
+        if (unpacker->avail_in == 0)
+            break;
+        int code = self->is_between ? inflateReset(unpacker) : Z_OK;
+        if (code == Z_OK)
+            code = inflate(unpacker, Z_NO_FLUSH);
+        self->is_between = code == Z_STREAM_END;
+        if (code != Z_OK && code != Z_STREAM_END)
+            return refuse_for_zlib(self, code);
+    }
+    self->chunk_bytes = LINES_CHUNK_BYTES - unpacker->avail_out;
+    if (self->chunk_bytes == 0 && !self->is_between)
+        return lines_refuse(self, "the gzip file is cut short");
+    return true;
 }
 
 /* Reads the next chunk; an empty one at the end of the file. */
 static bool chunk_fill(lines *self)
 {
-    errno = 0;
-    int bytes = gzread(self->file, self->chunk, LINES_CHUNK_BYTES);
-    int code = Z_OK;
-    (void)gzerror(self->file, &code);
-    if (bytes < 0 || (bytes == 0 && code != Z_OK && code != Z_STREAM_END))
-        return refuse_for_zlib(self);
-    self->chunk_bytes = (size_t)bytes;
-    self->chunk_at = 0;
+    self->chunk_bytes = self->chunk_at = 0;
+    if (!self->has_begun && !begin(self))
+        return false;
+    if (self->is_packed)
+        return chunk_unpack(self);
+    if (!read_fill(self))
+        return false;
+    memcpy(self->chunk, self->read, self->unpacker.avail_in);
+    self->chunk_bytes = self->unpacker.avail_in;
+    self->unpacker.avail_in = 0;
     return true;
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <zlib.h>
 
 #include "weir_trace.h"
@@ -15,7 +16,12 @@
 #define LINES_CHUNK_BYTES 65536
 
 typedef struct lines {
-    gzFile file;
+    FILE *file;
+    bool has_begun;    /* some of it was read, so that is_packed is known */
+    bool is_packed;    /* it begins as gzip does */
+    bool is_between;   /* packed: a member has ended, and no other has begun */
+    z_stream unpacker; /* its input is what of `read` is not taken yet */
+    unsigned char read[LINES_CHUNK_BYTES];
     char chunk[LINES_CHUNK_BYTES];
     size_t chunk_bytes;
     size_t chunk_at;
