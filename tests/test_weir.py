@@ -126,7 +126,8 @@ class Usage(Case):
         self.refused("no command")
         self.refused("no command `replays`", "replays")
         self.refused("no command `x`", "help", "x")
-        self.refused("what is `x`", "info", "x")
+        for words in (("info", "x"), ("--version", "x"), ("help", "info", "x")):
+            self.refused("what is `x`", *words)
         self.refused("--xyz", "info", "--xyz")
         self.refused("no trace", "replay")
         self.refused("one trace at a time", "replay", trace, trace)

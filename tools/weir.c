@@ -23,8 +23,19 @@ static void help(void)
 "  weir --version       the version of the library\n", stdout);
 }
 
+/* False, and it is told: more words stand there than `count`, the command's own among
+ * them. */
+static bool are_all(int argc, char **argv, int count)
+{
+    if (argc > count)
+        say("what is `%s`? try `weir help`", argv[count]);
+    return argc <= count;
+}
+
 static int help_main(int argc, char **argv)
 {
+    if (!are_all(argc, argv, 2))
+        return SAY_REFUSED;
     if (argc < 2)
         help();
     else if (strcmp(argv[1], "replay") == 0)
@@ -68,6 +79,8 @@ static int run(int argc, char **argv)
     if (is_one_of(command, "help", "--help") || strcmp(command, "-h") == 0)
         return help_main(argc - 1, argv + 1);
     if (is_one_of(command, "version", "--version")) {
+        if (!are_all(argc - 1, argv + 1, 1))
+            return SAY_REFUSED;
         printf("weir %s\n", weir_version_string());
         return SAY_GOOD;
     }

@@ -36,7 +36,7 @@ void fetch_help(void)
 "  --mask FILE      a bit for each item, lowest first, set where it is not null\n"
 "  --list           tell which columns there are\n"
 "  --device NAME    the server's: emulated:N or cuda:N; default emulated:0\n"
-"  --json           print one JSON object\n"
+"  --json           print one JSON object, where there is something to tell\n"
 "\n"
 "Exit status: 0 it is done; 1 it is not: the server refuses, there is no such column,\n"
 "the device fails; 2 nothing was run: wrong usage, nobody serves.\n", stdout);
@@ -218,6 +218,9 @@ static bool options_make_sense(const fetch_options *it, column *named, refusal *
         return refuse(why, "it is either a column's name, or --add, or --list");
     if (it->name == NULL && (it->has_slice || it->out != NULL))
         return refuse(why, "--slice and --out are for a column that is read");
+    if (it->wants_json && (it->add != NULL || it->out != NULL))
+        return refuse(why, "with %s there is nothing that --json could tell",
+                      it->add != NULL ? "--add" : "--out");
     if (it->add == NULL) {
         if (it->dtype != NULL || it->mask != NULL)
             return refuse(why, "--dtype and --mask are for a column that is added");
