@@ -180,12 +180,16 @@ static bool has_in_hand_locked(weir__checking *self) WEIR_REQUIRES(&self->lock)
     return block != NULL;
 }
 
+/* Not for ever: what is on its way may be in a misuse handler's hands, or in those of
+ * upstream's functions, and these wait for who asks here. */
 bool weir__checking_wait_for_landing(weir__checking *self, uint64_t landings)
 {
     weir__mutex_lock(&self->lock);
-    while (self->leaving.oldest != NULL && self->landings == landings &&
-           !has_in_hand_locked(self))
-        weir__cond_wait(&self->landed, &self->lock);
+    for (int left = WEIR__LANDING_WAITS;
+         left > 0 && self->leaving.oldest != NULL && self->landings == landings &&
+         !has_in_hand_locked(self);
+         left--)
+        weir__cond_wait_for(&self->landed, &self->lock, WEIR__LANDING_MS);
     bool are_more = self->landings != landings;
     weir__mutex_unlock(&self->lock);
     return are_more;

@@ -31,6 +31,9 @@
 #endif
 /* How often a request asks upstream that others are quicker than each time. */
 #define WEIR__DRAWS_MOST    1000
+/* It waits for what others are just giving, each time so often, and so long. */
+#define WEIR__LANDING_WAITS 10
+#define WEIR__LANDING_MS    10
 #define WEIR__LOOK_PARTS    2
 #define WEIR__CHECKED_MARKS 4
 
@@ -197,7 +200,8 @@ bool weir__checking_empty(weir__checking *self, bool waits);
 /* How many blocks have gone from here upstream so far. */
 uint64_t weir__checking_count_landings(weir__checking *self);
 /* Other threads may have in their hands what this one lacks; when it looked, there were
- * `landings`. True once there are more, false if none is on its way. */
+ * `landings`. True once there are more, false if none is on its way, or it takes
+ * long. */
 bool weir__checking_wait_for_landing(weir__checking *self, uint64_t landings);
 
 #endif

@@ -94,6 +94,11 @@ static pages *find_locked(const weir_device *device, const char *ptr, size_t byt
     return NULL;
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 static bool is_part(const pages *it, const pages *span)
 {
     return !it->is_span && it->number < span->number &&
@@ -129,27 +134,38 @@ static bool is_refused_as_registered(weir_device *device, char *ptr, size_t byte
     return status != WEIR_OK && weir_last_error().native_code == NATIVE_REGISTERED;
 }
 
-/* How many bytes from `ptr` on, of `bytes`, are known to be registered: those of one
- * buffer, or a page that the device refuses for that. 0: it is not. */
-static size_t registered_from(weir_device *device, char *ptr, size_t bytes)
-    WEIR_REQUIRES(pages_lock)
+/* How much of `bytes` bytes from `ptr` on one buffer here has registered; or 0, and
+ * *next is where the next such begins, or the end. */
+static size_t own_from(const weir_device *device, const char *ptr, size_t bytes,
+                       size_t *next) WEIR_REQUIRES(pages_lock)
 {
-    const pages *it = find_locked(device, ptr, PAGE_BYTES);
-    if (it == NULL)
-        return is_refused_as_registered(device, ptr, PAGE_BYTES) ? PAGE_BYTES : 0;
-    const size_t left = it->bytes - (size_t)(ptr - it->ptr);
-    return left < bytes ? left : bytes;
+    *next = bytes;
+    for (const pages *it = registered; it != NULL; it = it->next) {
+        if (it->is_span || it->device->ops != device->ops || ptr >= it->ptr + it->bytes)
+            continue;
+        if (ptr < it->ptr)
+            *next = least(*next, (size_t)(it->ptr - ptr));
+        else
+            return least(bytes, it->bytes - (size_t)(ptr - it->ptr));
+    }
+    return 0;
 }
 
 /* The device refused them because some are registered. Only if all are can it copy from
- * there. */
+ * there. Of a stretch that others have registered the ends tell: to ask for each page
+ * could take long. */
 static weir_status check_registered(weir_device *device, char *ptr, size_t bytes)
     WEIR_REQUIRES(pages_lock)
 {
-    size_t known = 0, more = 1;
-    while (known < bytes && more != 0) {
-        more = registered_from(device, ptr + known, bytes - known);
-        known += more;
+    size_t known = 0, next;
+    while (known < bytes) {
+        size_t own = own_from(device, ptr + known, bytes - known, &next);
+        if (own == 0 &&
+            (!is_refused_as_registered(device, ptr + known, PAGE_BYTES) ||
+             !is_refused_as_registered(device, ptr + known + next - PAGE_BYTES,
+                                       PAGE_BYTES)))
+            break;
+        known += own != 0 ? own : next;
     }
     if (known == bytes)
         return WEIR_OK;

@@ -31,7 +31,7 @@ struct weir__pending {
     weir__cond settled;      /* nothing is in hands any more */
     list deferred, limbo;
     size_t in_hands;         /* neither there nor there: a call is at work on it */
-    uint32_t drains;         /* under way, which nobody else takes anything from */
+    uint32_t drains;         /* that wait for that: who only looks takes nothing */
     uint64_t point;          /* number of the last point that was taken */
     bool has_no_points;      /* the device has none */
     atomic_bool is_looking;
@@ -140,21 +140,21 @@ static void settle_locked(weir__pending *self, size_t count)
         weir__cond_broadcast(&self->settled);
 }
 
-/* Null: there is none, or somebody drains. */
-static weir_storage *pop(weir__pending *self, list *from)
+/* Null: there is none; or somebody waits to drain, and the caller only looks. */
+static weir_storage *pop(weir__pending *self, list *from, bool looks)
 {
     weir__mutex_lock(&self->lock);
-    weir_storage *storage = self->drains == 0 ? list_pop(from) : NULL;
+    weir_storage *storage = looks && self->drains > 0 ? NULL : list_pop(from);
     take_locked(self, storage != NULL);
     unlock(self);
     return storage;
 }
 
 /* What was popped is given back; or is where it was again, or goes to the end. */
-static void settle(weir__pending *self)
+static void settle(weir__pending *self, size_t count)
 {
     weir__mutex_lock(&self->lock);
-    settle_locked(self, 1);
+    settle_locked(self, count);
     unlock(self);
 }
 
@@ -203,17 +203,17 @@ static bool is_done(weir_device *device, const weir_storage *storage)
 }
 
 /* Gives back what is done of limbo, oldest first; whether there was any. */
-static bool limbo_end_done(weir_device *device)
+static bool limbo_end_done(weir_device *device, bool looks)
 {
     weir__pending *self = device->pending;
     bool any = false;
-    for (weir_storage *storage; (storage = pop(self, &self->limbo)) != NULL;) {
+    for (weir_storage *storage; (storage = pop(self, &self->limbo, looks)) != NULL;) {
         if (!is_done(device, storage)) {
             put_back(self, &self->limbo, storage);
             break;
         }
         (void)weir__storage_end(storage, true);
-        settle(self);
+        settle(self, 1);
         any = true;
     }
     return any;
@@ -241,10 +241,10 @@ static bool limbo_take_point(weir_device *device)
 }
 
 /* Without a wait. */
-static bool limbo_end_some(weir_device *device)
+static bool limbo_end_some(weir_device *device, bool looks)
 {
-    bool any = limbo_end_done(device);
-    return (limbo_take_point(device) && limbo_end_done(device)) || any;
+    bool any = limbo_end_done(device, looks);
+    return (limbo_take_point(device) && limbo_end_done(device, looks)) || any;
 }
 
 /* With one, for all that is there now. The last in the list need not have come last:
@@ -260,7 +260,7 @@ static void limbo_end_sync(weir_device *device)
     }
     weir__mutex_unlock(&self->lock);
     if (newest.number != 0 && weir__order_sync(device->order, newest) == WEIR_OK)
-        (void)limbo_end_done(device);
+        (void)limbo_end_done(device, false);
 }
 
 static bool has_limbo(weir__pending *self)
@@ -284,7 +284,7 @@ weir_status weir__pending_allocate(weir_resource *mr, weir_stream stream, size_t
     if (WEIR_LIKELY(!is_short(status)) || !has_limbo(device->pending))
         return status;
     (void)weir__order_stock(device->order); /* for the point */
-    if (limbo_end_some(device))
+    if (limbo_end_some(device, false))
         status = weir_allocate(mr, stream, bytes, alignment, out);
     if (!is_short(status))
         return status;
@@ -304,11 +304,11 @@ void weir__pending_look_after(weir_device *device)
     size_t looks = self->deferred.count;
     weir__mutex_unlock(&self->lock);
     for (size_t i = 0; i < looks && i < LOOKS; i++) {
-        weir_storage *storage = pop(self, &self->deferred);
+        weir_storage *storage = pop(self, &self->deferred, true);
         if (storage == NULL)
             break;
         if (weir__storage_end(storage, false))
-            settle(self);
+            settle(self, 1);
         else
             put_last(self, &self->deferred, storage);
     }
@@ -316,7 +316,7 @@ void weir__pending_look_after(weir_device *device)
     bool is_above = is_above_bound(self);
     weir__mutex_unlock(&self->lock);
     if (is_above)
-        (void)limbo_end_some(device);
+        (void)limbo_end_some(device, true);
     atomic_store(&self->is_looking, false);
     weir_device_unref(device);
 }
@@ -337,13 +337,6 @@ static void drain_begin(weir__pending *self, list *deferred, list *limbo)
     *deferred = take_all(&self->deferred);
     *limbo = take_all(&self->limbo);
     take_locked(self, deferred->count + limbo->count);
-    unlock(self);
-}
-
-static void drain_end(weir__pending *self, size_t taken)
-{
-    weir__mutex_lock(&self->lock);
-    settle_locked(self, taken);
     self->drains--;
     unlock(self);
 }
@@ -371,7 +364,7 @@ weir_status weir_device_drain_sync(weir_device *device)
         for (weir_storage *storage; (storage = list_pop(&limbo)) != NULL;)
             push(self, &self->limbo, storage);
     }
-    drain_end(self, taken);
+    settle(self, taken);
     weir_device_unref(device);
     return status;
 }

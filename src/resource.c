@@ -186,15 +186,30 @@ static WEIR_COLD weir_status answer_alone(weir_resource *mr, size_t bytes,
     return refuse_if_lost(mr);
 }
 
+/* A table made by others may refuse without a word: what is left there of an older
+ * failure is not about this one. */
+static WEIR_COLD weir_status speak_for(const weir_resource *mr, weir_status status,
+                                       size_t bytes)
+{
+    const weir_out_of_memory report = { .requested_bytes = bytes,
+                                        .limit_bytes = SIZE_MAX,
+                                        .resource = mr->ops.name };
+    if (status == WEIR_OUT_OF_MEMORY || status == WEIR_LIMIT_REACHED)
+        return weir__fail_memory(status, &report);
+    return weir__fail(status, "%s refused %zu bytes: %s", mr->ops.name, bytes,
+                      weir_status_string(status));
+}
+
 static inline weir_status allocate_by_table(weir_resource *mr, weir_stream stream,
                                             size_t bytes, size_t alignment, void **out)
 {
     void *ptr = NULL;
+    const uint64_t said = weir__error_number();
     weir_status status = mr->ops.allocate(mr->self, stream, bytes, alignment, &ptr);
     if (status == WEIR_OK && (ptr == NULL || ((uintptr_t)ptr & (alignment - 1)) != 0))
         status = refuse_address(mr, stream, ptr, bytes, alignment);
     if (status != WEIR_OK)
-        return status;
+        return weir__error_number() == said ? speak_for(mr, status, bytes) : status;
     if (mr->counting == NULL)
         count_out(mr);
     *out = ptr;
@@ -280,9 +295,12 @@ weir_status weir_resource_extend(weir_resource *mr, weir_stream stream, void *pt
         return status;
 
     weir__thread *thread = weir__thread_self();
+    const uint64_t said = weir__error_number();
     thread->depth++;
     status = mr->ops.extend(mr->self, stream, ptr, bytes, alignment, new_bytes);
     thread->depth--;
+    if (status != WEIR_OK && weir__error_number() == said)
+        return speak_for(mr, status, new_bytes);
     if (status == WEIR_OK && mr->listens && thread->depth == 0)
         tell_extend(mr, stream, ptr, bytes, new_bytes);
     return status;

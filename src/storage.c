@@ -258,8 +258,10 @@ static void deallocate_after(weir_storage *self, const weir__mark *marks,
 static void end_foreign(weir_storage *self, weir_stream stream)
 {
     weir_device *device = self->keeps_device ? self->device : NULL;
+    weir__own_thread.gives_back++; /* for pending.c: it waits for no other deleter */
     if (self->deleter != NULL)
         self->deleter(self->context, self->ptr, self->bytes, stream);
+    weir__own_thread.gives_back--;
     weir__storage_drop_record(self);
     weir_device_unref(device);
 }

@@ -21,6 +21,15 @@ buffer_scene buffer_scene_open(void)
     return buffer_scene_on(open_stepped(support_seed_in_use()));
 }
 
+buffer_scene small_scene_open(void)
+{
+    buffer_scene it = buffer_scene_open();
+    weir_resource_unref(it.pool);
+    must_ok(weir_resource_open(it.device, "pool(limit=4MiB, cache=none)/device",
+                               &it.pool));
+    return it;
+}
+
 void buffer_scene_close(buffer_scene *it)
 {
     weir_resource_unref(it->pool);
@@ -110,6 +119,15 @@ void must_be_in_limbo(const buffer_scene *it, size_t count, size_t bytes)
     must_equal(pending.limbo_count, count);
     must_equal(pending.limbo_bytes, bytes);
     must(pending.limbo_bound >= MIB);
+}
+
+void look_in_vain(buffer_scene *it)
+{
+    for (int i = 0; i < 2; i++) {
+        weir_buffer buffer;
+        must_ok(weir_buffer_init(it->pool, it->a, &buffer));
+        weir_buffer_reset(&buffer);
+    }
 }
 
 weir_buffer_properties properties_of(const weir_buffer *buffer)

@@ -19,6 +19,10 @@ buffer_scene buffer_scene_open(void);
 buffer_scene buffer_scene_on(weir_device *device);
 void buffer_scene_close(buffer_scene *it);
 
+/* The same with a pool of so many bytes. */
+#define SMALL_SCENE_BYTES (4 * MIB)
+buffer_scene small_scene_open(void);
+
 weir_buffer make_buffer(buffer_scene *it, weir_stream stream, size_t bytes);
 
 /* Writes to all that a buffer shows, or checks what was written, on `stream`. */
@@ -54,6 +58,10 @@ void stranger_go(stranger *self);
  * the buffer is reset. */
 void use_unnamed(stranger *self, weir_buffer *buffer);
 void must_be_in_limbo(const buffer_scene *it, size_t count, size_t bytes);
+
+/* Calls about buffers that do nothing by themselves. The first may find no record for a
+ * point; it leaves some for the next. */
+void look_in_vain(buffer_scene *it);
 
 weir_buffer_properties properties_of(const weir_buffer *buffer);
 weir_pending pending_of(weir_device *device);

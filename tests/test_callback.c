@@ -1,9 +1,11 @@
 /* test_callback.c - what the leaf `callback` tells of its functions' refusals, and of
- * answers that are none. For what it asks them see test_leaves.c. */
+ * answers that are none; and what is told of a program's own table that refuses. For
+ * what `callback` asks its functions see test_leaves.c. */
 #include "support_leaf.h"
 
 #include <string.h>
 
+#include "weir/aligned.h"
 #include "weir/binning.h"
 #include "weir/leaves.h"
 #include "weir/resource_ops.h"
@@ -189,6 +191,106 @@ static void a_misaligned_address_is_a_failure(void **state)
     scene_end(&s);
 }
 
+/* ---- tables of a program's own ---- */
+
+typedef struct mute {
+    weir_device *device;
+    weir_status answer;
+    _Alignas(256) char bytes[2048];
+    bool is_out;
+} mute;
+
+static weir_status mute_allocate(void *context, weir_stream stream, size_t bytes,
+                                 size_t alignment, void **out)
+{
+    mute *self = context;
+    (void)stream;
+    (void)alignment;
+    if (self->is_out || bytes > sizeof self->bytes)
+        return self->answer;
+    self->is_out = true;
+    *out = self->bytes;
+    return WEIR_OK;
+}
+
+static bool mute_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
+                            size_t alignment)
+{
+    mute *self = context;
+    (void)stream;
+    (void)ptr;
+    (void)bytes;
+    (void)alignment;
+    self->is_out = false;
+    return true;
+}
+
+static weir_status mute_extend(void *context, weir_stream stream, void *ptr,
+                               size_t bytes, size_t alignment, size_t new_bytes)
+{
+    mute *self = context;
+    (void)stream;
+    (void)ptr;
+    (void)bytes;
+    (void)alignment;
+    (void)new_bytes;
+    return self->answer;
+}
+
+static void mute_destroy(void *context)
+{
+    (void)context;
+}
+
+static void mute_properties(void *context, weir_resource_properties *out)
+{
+    mute *self = context;
+    out->device = self->device;
+    out->host_accessible = true;
+    out->max_alignment = 256;
+}
+
+/* What refuses without a word is given words, as is an adaptor over it. */
+static void a_mute_table_is_spoken_for(void **state)
+{
+    (void)state;
+    static const weir_resource_ops ops = { .struct_size = sizeof ops, .name = "mute",
+                                           .allocate = mute_allocate,
+                                           .deallocate = mute_deallocate,
+                                           .destroy = mute_destroy,
+                                           .properties = mute_properties,
+                                           .extend = mute_extend };
+    scene s = scene_begin(1, "device");
+    mute self = { .device = s.device, .answer = WEIR_OUT_OF_MEMORY };
+    weir_resource *mr, *above;
+    must_ok(weir_resource_create(&ops, &self, &mr));
+    must_ok(weir_aligned_create(mr, NULL, &above));
+    weir_out_of_memory report = refusal_of(&s, mr, 4000);
+    must_equal(report.requested_bytes, 4000);
+    must_equal(report.limit_bytes, SIZE_MAX);
+    must(strcmp(report.resource, "mute") == 0);
+    report = refusal_of(&s, above, 5000);
+    must_equal(report.requested_bytes, 5000);
+    must_equal(report.held_bytes, 0);
+
+    void *ptr = take(mr, s.a, 1000);
+    must_answer(WEIR_OUT_OF_MEMORY, weir_allocate(s.mr, s.a, TOO_LARGE, 256, &ptr));
+    must_answer(WEIR_OUT_OF_MEMORY,
+                weir_resource_extend(mr, s.a, self.bytes, 1000, 256, 2000));
+    must_ok(weir_last_out_of_memory(&report));
+    must_equal(report.requested_bytes, 2000);
+    must(strcmp(report.resource, "mute") == 0);
+    give(mr, s.a, self.bytes, 1000);
+
+    self.answer = WEIR_DEVICE_ERROR;
+    must_answer(WEIR_DEVICE_ERROR, weir_allocate(mr, s.a, 4000, 256, &ptr));
+    must_equal(weir_last_error().status, WEIR_DEVICE_ERROR);
+    says("mute refused 4000 bytes");
+    weir_resource_unref(above);
+    weir_resource_unref(mr);
+    scene_end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +298,7 @@ int main(void)
         cmocka_unit_test(what_a_function_says_is_passed_on),
         cmocka_unit_test(an_adaptor_above_tells_of_this_refusal),
         cmocka_unit_test(a_misaligned_address_is_a_failure),
+        cmocka_unit_test(a_mute_table_is_spoken_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

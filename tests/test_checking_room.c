@@ -2,6 +2,8 @@
  * to a request, whoever has it in hand, and the request says what was asked for. */
 #include "support.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -21,6 +23,8 @@ typedef struct narrow {
     weir_resource *mr;         /* over it */
     atomic_bool is_out;
     bool is_slow;
+    bool is_stuck;             /* until who asks has an answer */
+    sem_t is_begun, may_end;
     atomic_int refusals;
     void *ptrs[WEIR__DRAWS_MOST + 10]; /* of `mr`: each refusal gives one back */
     int count;
@@ -42,6 +46,10 @@ static bool narrow_deallocate(void *context, weir_stream stream, void *ptr,
                               size_t bytes, size_t alignment)
 {
     narrow *self = context;
+    if (self->is_stuck) {
+        must(sem_post(&self->is_begun) == 0);
+        must(sem_wait(&self->may_end) == 0);
+    }
     if (self->is_slow) {
         must_ok(support_host_signal(self->device, 1));
         while (atomic_load(&self->refusals) == 0)
@@ -125,6 +133,37 @@ static void request_waits_for_what_is_on_its_way_upstream(void **state)
         weir_resource_unref(self.mr);
         scene_end(&s);
     }
+}
+
+static void *trim_beside(void *argument)
+{
+    trim(argument);
+    return NULL;
+}
+
+/* Who has it in hand may wait for who asks. */
+static void request_does_not_wait_for_ever(void **state)
+{
+    (void)state;
+    scene s = scene_begin(1, "pool/device");
+    narrow self;
+    void *none;
+    pthread_t other;
+    narrow_begin(&self, &s);
+    give(self.mr, NULL, take(self.mr, NULL, 1000), 1000);
+    self.is_stuck = true;
+    must(sem_init(&self.is_begun, 0, 0) == 0 && sem_init(&self.may_end, 0, 0) == 0);
+    must(pthread_create(&other, NULL, trim_beside, &self) == 0);
+    must(sem_wait(&self.is_begun) == 0);
+    must_answer(WEIR_OUT_OF_MEMORY,
+                weir_allocate(self.mr, NULL, 1000, WEIR_ALIGNMENT, &none));
+    must(none == NULL);
+    must(sem_post(&self.may_end) == 0);
+    must(pthread_join(other, NULL) == 0);
+    must(sem_destroy(&self.is_begun) == 0 && sem_destroy(&self.may_end) == 0);
+    self.is_stuck = false;
+    weir_resource_unref(self.mr);
+    scene_end(&s);
 }
 
 /* ---- in its own ---- */
@@ -239,6 +278,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(request_waits_for_what_is_on_its_way_upstream),
+        cmocka_unit_test(request_does_not_wait_for_ever),
         cmocka_unit_test(handler_does_not_wait_for_its_own_thread),
         cmocka_unit_test(request_that_is_always_too_late_is_refused),
         cmocka_unit_test(refusal_says_what_was_asked_for),

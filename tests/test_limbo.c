@@ -8,7 +8,7 @@
 #include "support_scene.h"
 #include "support_work.h"
 
-#define LIMIT (4 * MIB) /* of small pools */
+#define LIMIT SMALL_SCENE_BYTES
 
 /* ---- looks ---- */
 
@@ -17,27 +17,6 @@ static void settle(weir_device *device)
     bool stepped = true;
     while (stepped)
         must_ok(weir_emulated_step(device, &stepped));
-}
-
-/* Calls about buffers that do nothing by themselves. The first may find no record for a
- * point; it leaves some for the next. */
-static void look(buffer_scene *it)
-{
-    for (int i = 0; i < 2; i++) {
-        weir_buffer buffer;
-        must_ok(weir_buffer_init(it->pool, it->a, &buffer));
-        weir_buffer_reset(&buffer);
-    }
-}
-
-/* A scene with a pool of LIMIT bytes. */
-static buffer_scene small_scene_open(void)
-{
-    buffer_scene it = buffer_scene_open();
-    weir_resource_unref(it.pool);
-    must_ok(weir_resource_open(it.device, "pool(limit=4MiB, cache=none)/device",
-                               &it.pool));
-    return it;
 }
 
 /* ---- until memory is wanted ---- */
@@ -57,7 +36,7 @@ static void nothing_is_asked_before_memory_is_wanted(void **state)
     weir__host_fail_at(0, false);
     must_equal(calls_in_all(it.device), calls);
     must_be_in_limbo(&it, 1, 64 * KIB);
-    look(&it);
+    look_in_vain(&it);
     buffer = make_buffer(&it, it.a, 64 * KIB);
     use_unnamed(&other, &buffer);
     must_be_in_limbo(&it, 2, 128 * KIB);
@@ -103,70 +82,6 @@ static void another_threads_own_stream_is_waited_for(void **state)
     buffer_scene_close(&it);
 }
 
-/* ---- who drains ---- */
-
-#define DRAINED 20
-
-typedef struct crowd {
-    buffer_scene it;
-    uint32_t ends;   /* deleters that have run */
-    uint32_t early;  /* drains that returned before */
-} crowd;
-
-static void ends_one(void *context, void *ptr, size_t bytes, weir_stream stream)
-{
-    crowd *self = context;
-    (void)ptr;
-    (void)bytes;
-    (void)stream;
-    must_ok(weir_device_drain_sync(self->it.device)); /* waits for nobody */
-    self->ends++;
-}
-
-static void looks_again_and_again(void *argument)
-{
-    crowd *self = argument;
-    for (int i = 0; i < 2 * DRAINED; i++)
-        look(&self->it);
-}
-
-static void leaves_and_drains(void *argument)
-{
-    crowd *self = argument;
-    static char bytes[64];
-    for (uint32_t i = 0; i < DRAINED; i++) {
-        weir_foreign foreign = WEIR_FOREIGN_INIT;
-        foreign.ptr = bytes;
-        foreign.bytes = sizeof bytes;
-        foreign.kind = WEIR_MEMORY_HOST;
-        foreign.ignores_stream = true;
-        foreign.deleter = ends_one;
-        foreign.context = self;
-        weir_buffer buffer;
-        uint64_t gate = stall_stream(&self->it, self->it.b);
-        must_ok(weir_buffer_adopt(self->it.device, self->it.b, &foreign, &buffer));
-        weir_buffer_reset(&buffer);
-        open_stream(&self->it, gate);
-        must_ok(weir_device_drain_sync(self->it.device));
-        self->early += self->ends != i + 1;
-    }
-}
-
-/* What another thread looks at is in no list meanwhile, and is waited for. */
-static void who_drains_waits_for_who_looks(void **state)
-{
-    (void)state;
-    uint64_t seeds = support_bound("seeds of drains beside looks", 40, 400);
-    for (uint64_t i = 0; i < seeds; i++) {
-        (void)support_seed(i);
-        crowd self = { .it = buffer_scene_open() };
-        run_both(self.it.device, leaves_and_drains, looks_again_and_again, &self);
-        must_equal(self.early, 0);
-        must_equal(self.ends, DRAINED);
-        buffer_scene_close(&self.it);
-    }
-}
-
 /* ---- above the bound ---- */
 
 static void limbo_above_its_bound_goes_behind_a_point(void **state)
@@ -183,7 +98,7 @@ static void limbo_above_its_bound_goes_behind_a_point(void **state)
         use_unnamed(&other, &buffers[i]);
     must_be_in_limbo(&it, 2, bound + 2 * KIB);
     for (int i = 0; i < 3; i++)
-        look(&it);
+        look_in_vain(&it);
     must_equal(calls_of(it.device).event_record_all, 1); /* and no other meanwhile */
     must_be_in_limbo(&it, 2, bound + 2 * KIB);
 
@@ -192,7 +107,7 @@ static void limbo_above_its_bound_goes_behind_a_point(void **state)
     settle(it.device);
     use_unnamed(&other, &buffers[2]);
     settle(it.device);
-    look(&it);
+    look_in_vain(&it);
     must_be_in_limbo(&it, 1, bound / 2 + KIB); /* which the point does not cover */
     must_equal(calls_of(it.device).event_record_all, 1);
 
@@ -219,13 +134,13 @@ static void captures_are_left_alone(void **state)
     weir_buffer buffer = make_buffer(&it, it.a, bound + KIB);
     use_unnamed(&other, &buffer);
     must_ok(weir_emulated_capture_begin(it.device, it.b));
-    look(&it);
+    look_in_vain(&it);
     must_be_in_limbo(&it, 1, bound + KIB);
     must_equal(calls_of(it.device).event_record_all, 0);
     must_ok(weir_emulated_capture_end(it.device, it.b, NULL));
-    look(&it);
+    look_in_vain(&it);
     settle(it.device);
-    look(&it);
+    look_in_vain(&it);
     must_be_in_limbo(&it, 0, 0);
     stranger_go(&other);
     buffer_scene_close(&it);
@@ -240,8 +155,8 @@ static void device_without_points_keeps_it(void **state)
     weir_buffer buffer = make_buffer(&it, it.a, bound + KIB);
     use_unnamed(&other, &buffer);
     plan_fault(it.device, "event_record_all", 1, true, WEIR_NOT_SUPPORTED);
-    look(&it);
-    look(&it);
+    look_in_vain(&it);
+    look_in_vain(&it);
     must_equal(weir_emulated_fault_calls(it.device), 1); /* it is known then */
     must_be_in_limbo(&it, 1, bound + KIB);
     must_ok(weir_device_drain_sync(it.device));
@@ -263,13 +178,13 @@ static void failures_are_tried_again(void **state)
     static const char *const calls[] = { "event_record_all", "event_query" };
     for (int i = 0; i < 2; i++) {
         plan_fault(it.device, calls[i], 1, true, WEIR_DEVICE_ERROR);
-        look(&it);
+        look_in_vain(&it);
         must(weir_emulated_fault_calls(it.device) > 0);
         must_be_in_limbo(&it, 1, bound + KIB);
     }
     plan_fault(it.device, NULL, 0, false, WEIR_OK);
     settle(it.device);
-    look(&it);
+    look_in_vain(&it);
     must_be_in_limbo(&it, 0, 0);
     stranger_go(&other);
     buffer_scene_close(&it);
@@ -286,8 +201,8 @@ static void lost_device_gives_it_up(void **state)
     weir_buffer buffer = make_buffer(&it, it.a, bound + KIB);
     use_unnamed(&other, &buffer);
     plan_fault(it.device, "event_record_all", 1, false, WEIR_DEVICE_LOST);
-    look(&it);
-    look(&it);
+    look_in_vain(&it);
+    look_in_vain(&it);
     must_be_in_limbo(&it, 0, 0);
     weir_resource_unref(it.pool);
     close_anyhow(it.device);
@@ -400,7 +315,7 @@ static void deleter_of_foreign_memory_is_called_once(void **state)
     weir_buffer buffer;
     must_ok(weir_buffer_adopt(it.device, it.a, &foreign, &buffer));
     use_unnamed(&other, &buffer);
-    look(&it);
+    look_in_vain(&it);
     must_equal(context.ends, 0);
     buffer = make_buffer(&it, it.b, LIMIT);
     must_equal(context.ends, 1);
@@ -429,7 +344,7 @@ static void takes_and_leaves(void *argument)
             continue; /* the others have it */
         must_answer(WEIR_OK, status);
         use_unnamed(self, &buffer);
-        look(self->it);
+        look_in_vain(self->it);
     }
 }
 
@@ -516,7 +431,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_asked_before_memory_is_wanted),
         cmocka_unit_test(another_threads_own_stream_is_waited_for),
-        cmocka_unit_test(who_drains_waits_for_who_looks),
         cmocka_unit_test(limbo_above_its_bound_goes_behind_a_point),
         cmocka_unit_test(captures_are_left_alone),
         cmocka_unit_test(device_without_points_keeps_it),

@@ -81,8 +81,17 @@ static bool begin(lines *self)
     return true;
 }
 
-/* Each member of the file follows right behind the one before, and the last one ends
- * it: what is no member there may be a damaged one. */
+/* Zeros behind a member are to fill the file up. */
+static void skip_padding(z_stream *unpacker)
+{
+    while (unpacker->avail_in > 0 && *unpacker->next_in == 0) {
+        unpacker->next_in++;
+        unpacker->avail_in--;
+    }
+}
+
+/* Each member of the file follows right behind the one before, and nothing but zeros
+ * the last one: what is no member there may be a damaged one. */
 static bool chunk_unpack(lines *self)
 {
     z_stream *unpacker = &self->unpacker;
@@ -92,14 +101,21 @@ static bool chunk_unpack(lines *self)
     while (unpacker->avail_out > 0) {
         if (!read_fill(self))
             return false;
-        if (unpacker->avail_in == 0)
+        if (self->is_between)
+            skip_padding(unpacker);
+        if (unpacker->avail_in == 0 && feof(self->file))
             break;
+        if (unpacker->avail_in == 0)
+            continue;
         int code = self->is_between ? inflateReset(unpacker) : Z_OK;
         if (code == Z_OK)
             code = inflate(unpacker, Z_NO_FLUSH);
         self->is_between = code == Z_STREAM_END;
-        if (code != Z_OK && code != Z_STREAM_END)
+        if (code == Z_OK || code == Z_STREAM_END)
+            continue;
+        if (unpacker->avail_out == LINES_CHUNK_BYTES)
             return refuse_for_zlib(self, code);
+        break; /* what is good comes first; then it is the same again */
     }
     self->chunk_bytes = LINES_CHUNK_BYTES - unpacker->avail_out;
     if (self->chunk_bytes == 0 && !self->is_between)

@@ -23,7 +23,7 @@
  * from upstream since they last did. So while the global arena grows by that much, free
  * superblocks of idle streams and of threads that have ended are at work again.
  *
- * A block has less than 1 TiB: a larger one is answered OUT_OF_MEMORY. */
+ * A block has less than 1 TiB: a larger one is answered as if there were no room. */
 #ifndef WEIR_ARENA_H
 #define WEIR_ARENA_H
 

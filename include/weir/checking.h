@@ -68,9 +68,9 @@ typedef struct weir_checking_options {
  * the quarantine; on the legacy stream each of these is an operation, and so a barrier.
  * The resource has 64 times look_bytes of pinned memory, and a stream of its own. What
  * is held back goes upstream before an allocation fails for want of memory; that waits
- * for another thread which is just giving some. Blocks can be extended if upstream's
- * can. Its memory is no object of its own any more (share_kind), nor usable at once on
- * all streams.
+ * for another thread which is just giving some, 100 ms at most. Blocks can be extended
+ * if upstream's can. Its memory is no object of its own any more (share_kind), nor
+ * usable at once on all streams.
  *
  * The answers are those of the device for a stream and pinned memory, besides
  * OUT_OF_HOST_MEMORY. Null options are all defaults. */

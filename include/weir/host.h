@@ -88,6 +88,7 @@ typedef struct weir_host_array {
  *                      (C-contiguous; the strides of extents 1 mean nothing), or there
  *                      are none, or more than memory has; pinned: the array does not
  *                      begin with a page, or only some of its pages are registered
+ *                      (of those that others have registered the ends tell)
  *   NOT_SUPPORTED      pinned: the device does not register memory
  *
  * and what else the device answers that registers. On failure nothing is registered,

@@ -98,8 +98,8 @@
  * A pool has at most 2^25 blocks, some 33 million, what is free included; or fewer if
  * the process may have few addresses (RLIMIT_AS) when it is made, for which it reserves
  * 2.0 GiB of them. Who asks for more is answered OUT_OF_HOST_MEMORY, and nothing has
- * changed. A block has less than 1 TiB: a larger one is answered OUT_OF_MEMORY, as if
- * there were no room. */
+ * changed. A block has less than 1 TiB: a larger one is answered as if there were no
+ * room. */
 #ifndef WEIR_POOL_H
 #define WEIR_POOL_H
 
