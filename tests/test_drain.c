@@ -4,6 +4,33 @@
 #include "support_scene.h"
 #include "support_work.h"
 
+/* ---- buffers that leave something behind ---- */
+
+static weir_buffer adopted(buffer_scene *it, weir_deleter deleter, void *context)
+{
+    static char bytes[64];
+    weir_foreign foreign = WEIR_FOREIGN_INIT;
+    foreign.ptr = bytes;
+    foreign.bytes = sizeof bytes;
+    foreign.kind = WEIR_MEMORY_HOST;
+    foreign.ignores_stream = true;
+    foreign.deleter = deleter;
+    foreign.context = context;
+    weir_buffer buffer;
+    must_ok(weir_buffer_adopt(it->device, it->b, &foreign, &buffer));
+    return buffer;
+}
+
+/* Ended while its stream is stalled, which goes on then: the deleter waits for a call
+ * that looks. */
+static void leave(buffer_scene *it, weir_deleter deleter, void *context)
+{
+    uint64_t gate = stall_stream(it, it->b);
+    weir_buffer buffer = adopted(it, deleter, context);
+    weir_buffer_reset(&buffer);
+    open_stream(it, gate);
+}
+
 /* ---- beside who looks ---- */
 
 #define DRAINED 20
@@ -34,20 +61,8 @@ static void looks_again_and_again(void *argument)
 static void leaves_and_drains(void *argument)
 {
     crowd *self = argument;
-    static char bytes[64];
     for (uint32_t i = 0; i < DRAINED; i++) {
-        weir_foreign foreign = WEIR_FOREIGN_INIT;
-        foreign.ptr = bytes;
-        foreign.bytes = sizeof bytes;
-        foreign.kind = WEIR_MEMORY_HOST;
-        foreign.ignores_stream = true;
-        foreign.deleter = ends_one;
-        foreign.context = self;
-        weir_buffer buffer;
-        uint64_t gate = stall_stream(&self->it, self->it.b);
-        must_ok(weir_buffer_adopt(self->it.device, self->it.b, &foreign, &buffer));
-        weir_buffer_reset(&buffer);
-        open_stream(&self->it, gate);
+        leave(&self->it, ends_one, self);
         must_ok(weir_device_drain_sync(self->it.device));
         self->early += self->ends != i + 1;
     }
@@ -94,20 +109,8 @@ static void who_lacks_memory_has_limbo_beside_a_drain(void **state)
 {
     (void)state;
     needy self = { .it = small_scene_open() };
-    static char bytes[64];
-    weir_foreign foreign = WEIR_FOREIGN_INIT;
-    foreign.ptr = bytes;
-    foreign.bytes = sizeof bytes;
-    foreign.kind = WEIR_MEMORY_HOST;
-    foreign.ignores_stream = true;
-    foreign.deleter = takes_all;
-    foreign.context = &self;
-    weir_buffer buffer;
     self.other = stranger_come(&self.it);
-    uint64_t gate = stall_stream(&self.it, self.it.b);
-    must_ok(weir_buffer_adopt(self.it.device, self.it.b, &foreign, &buffer));
-    weir_buffer_reset(&buffer);
-    open_stream(&self.it, gate);
+    leave(&self.it, takes_all, &self);
     self.got = WEIR_DEVICE_LOST;
     must_ok(weir_device_drain_sync(self.it.device));
     must_ok(self.got);
@@ -137,21 +140,6 @@ static void drains(void *context, void *ptr, size_t bytes, weir_stream stream)
     must_ok(weir_device_drain_sync(context));
 }
 
-static weir_buffer adopted(buffer_scene *it, weir_deleter deleter)
-{
-    static char bytes[64];
-    weir_foreign foreign = WEIR_FOREIGN_INIT;
-    foreign.ptr = bytes;
-    foreign.bytes = sizeof bytes;
-    foreign.kind = WEIR_MEMORY_HOST;
-    foreign.ignores_stream = true;
-    foreign.deleter = deleter;
-    foreign.context = it->device;
-    weir_buffer buffer;
-    must_ok(weir_buffer_adopt(it->device, it->b, &foreign, &buffer));
-    return buffer;
-}
-
 static void looks_until_it_is_done(void *argument)
 {
     buffer_scene *it = argument;
@@ -164,7 +152,7 @@ static void resets_and_then_says_so(void *argument)
 {
     buffer_scene *it = argument;
     must_ok(weir_emulated_host_await(it->device, 1));
-    weir_buffer buffer = adopted(it, drains);
+    weir_buffer buffer = adopted(it, drains, it->device);
     weir_buffer_reset(&buffer);
     must_ok(weir_emulated_host_signal(it->device, 2));
 }
@@ -173,20 +161,14 @@ static void who_drains_in_a_deleter_waits_for_no_other(void **state)
 {
     (void)state;
     buffer_scene it = buffer_scene_open();
-    uint64_t gate = stall_stream(&it, it.b);
-    weir_buffer buffer = adopted(&it, is_begun_and_waits);
-    weir_buffer_reset(&buffer);
+    leave(&it, is_begun_and_waits, it.device);
     must_equal(pending_of(it.device).deferred_count, 1);
-    open_stream(&it, gate);
     must_ok(weir_stream_sync(it.device, it.b));
     run_both(it.device, looks_until_it_is_done, resets_and_then_says_so, &it);
 
     /* After that who looks finds what there is. */
-    gate = stall_stream(&it, it.b);
-    buffer = adopted(&it, drains);
-    weir_buffer_reset(&buffer);
+    leave(&it, drains, it.device);
     must_equal(pending_of(it.device).deferred_count, 1);
-    open_stream(&it, gate);
     must_ok(weir_stream_sync(it.device, it.b));
     look_in_vain(&it);
     must_equal(pending_of(it.device).deferred_count, 0);
