@@ -331,10 +331,12 @@ static void a_chunk_of_a_bin_is_no_block(void **state)
     must_ok(weir_pool_create(upstream, &options, &bin));
     it.pool = open_bins(weir_resource_ref(upstream), 20, 22);
     must_ok(weir_binning_add(it.pool, 1000, bin));
+    void *stays = take_on(&it, 1, 2000); /* else all that is found is another's */
     void *ptr = take_on(&it, 0, 1000);
     must(has_out(it.pool, ptr) && has_out(upstream, ptr)); /* where the chunk begins */
     give_on(&it, 0, ptr, 1000);
     must(!has_out(it.pool, ptr) && has_out(upstream, ptr));
+    give_on(&it, 1, stays, 2000);
     weir_resource_unref(upstream);
     weir_resource_unref(bin);
     close_scene(&it);

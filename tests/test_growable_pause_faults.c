@@ -554,7 +554,7 @@ static void others_may_come_at_any_time(void **state)
     (void)state;
     if (support_is_cuda()) /* whose ledger is always there: it takes these for users */
         skip();
-    uint64_t runs = support_bound("threads beside a pause", 80, 400);
+    uint64_t runs = support_bound("threads beside a pause", 240, 400);
     for (uint64_t i = 0; i < runs; i++) {
         uint64_t seed = support_seed(i);
         weir_device *device = open_small(1024 * MIB, true, seed);
