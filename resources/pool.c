@@ -334,7 +334,8 @@ static void tell_slip(slip wrong, const void *ptr, size_t bytes, size_t alignmen
                      "allocated with %zu bytes, alignment %zu",
                      ptr, bytes, alignment, wrong.bytes, wrong.alignment);
     else if (wrong.kind == WEIR_MISUSE_DOUBLE_FREE)
-        weir__misuse(wrong.kind, ptr, bytes, "pool: %p has been given back already",
+        weir__misuse(wrong.kind, ptr, bytes,
+                     "pool: %p is not out: given back already, or not handed out yet",
                      ptr);
     else
         weir__misuse(wrong.kind, ptr, bytes, "pool: %p was never allocated here", ptr);

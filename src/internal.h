@@ -68,10 +68,6 @@ WEIR_COLD void weir__report_as_own(weir_status status, size_t bytes, size_t more
 /* The report alone, of an error of these that has its sentence already. */
 WEIR_COLD void weir__report_memory(const weir_out_of_memory *report);
 
-/* The number of the thread's last error, by which it is told from an earlier one of the
- * same status; 0: there was none. */
-uint64_t weir__error_number(void);
-
 /* What the thread's last error and its last out-of-memory report are, for whom lets
  * others run in between: kept, and put back. */
 typedef struct weir__error_record {
@@ -168,6 +164,14 @@ extern WEIR_HIDDEN _Thread_local weir__thread weir__own_thread;
 /* One in no pool: so that who looks for his need not ask whether he has any. */
 extern WEIR_HIDDEN struct weir__seat weir__no_seat;
 extern WEIR_HIDDEN atomic_bool weir__forked; /* for weir__is_forked */
+
+/* The number of the thread's last error, by which it is told from an earlier one of the
+ * same status; 0: there was none. */
+static inline uint64_t weir__error_number(void)
+{
+    const weir__error_record *record = weir__own_thread.error;
+    return record == NULL ? 0 : record->number;
+}
 
 /* Gives this thread its number. */
 WEIR_COLD void weir__thread_begin(void);

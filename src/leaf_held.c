@@ -61,9 +61,8 @@ static void lengthen(weir__leaf *self, const void *ptr, size_t bytes, size_t new
 /* The kind has said why. */
 static void report_no_room(weir__leaf *self, size_t new_bytes)
 {
-    weir_resource_statistics now = { .struct_size = sizeof now };
     weir__mutex_lock(&self->lock);
-    now = self->counts;
+    weir_resource_statistics now = self->counts;
     if (self->kind->describe != NULL)
         self->kind->describe(self->options, &now);
     weir__mutex_unlock(&self->lock);

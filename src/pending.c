@@ -371,7 +371,10 @@ weir_status weir_device_drain_sync(weir_device *device)
 
 weir_status weir_device_get_pending(weir_device *device, weir_pending *out)
 {
-    weir_status status = weir__enter();
+    const weir_pending none = { .struct_size = sizeof none };
+    weir_status status = weir__fill_out(out, &none, sizeof none);
+    if (status == WEIR_OK)
+        status = weir__enter();
     if (status != WEIR_OK)
         return status;
     if (device == NULL)

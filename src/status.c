@@ -135,12 +135,6 @@ void weir__report_as_own(weir_status status, size_t bytes, size_t more_bytes,
     (void)weir__fail_memory(status, &report);
 }
 
-uint64_t weir__error_number(void)
-{
-    const weir__error_record *record = weir__thread_self()->error;
-    return record == NULL ? 0 : record->number;
-}
-
 weir_status weir_last_out_of_memory(weir_out_of_memory *out)
 {
     const weir__error_record *record = weir__thread_self()->error;

@@ -169,6 +169,9 @@ static void device_calls_refuse_nonsense(void **state)
     bad(weir_device_get_properties(s.device, &properties));
     bad(weir_device_get_calls(NULL, &calls));
     must_equal(calls.malloc, 0);
+    weir_pending pending = { .struct_size = sizeof pending, .limbo_count = 1 };
+    bad(weir_device_get_pending(NULL, &pending));
+    must_equal(pending.limbo_count, 0);
     bad(weir_device_get_calls(s.device, NULL));
     calls.struct_size = sizeof(size_t);
     bad(weir_device_get_calls(s.device, &calls));
