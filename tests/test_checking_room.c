@@ -208,6 +208,24 @@ static void handler_does_not_wait_for_its_own_thread(void **state)
     close_anyhow(s.device); /* which has seen the write, too */
 }
 
+/* ---- what is still at work ---- */
+
+/* It is waited for, and so looked at. */
+static void trim_looks_at_what_is_still_at_work(void **state)
+{
+    (void)state;
+    scene s = scene_begin(4, "checking/pool/device");
+    weir_checking_statistics now = { .struct_size = sizeof now };
+    void *ptr = take(s.mr, s.a, 1000);
+    stamp(s.device, s.a, ptr, 1000, 1);
+    give(s.mr, s.a, ptr, 1000);
+    (void)weir_resource_trim_sync(s.mr, 0);
+    must_ok(weir_checking_get_statistics(s.mr, &now));
+    must_equal(now.quarantine_blocks, 0);
+    must_equal(now.not_checked, 0);
+    scene_end(&s);
+}
+
 /* ---- never enough ---- */
 
 /* There is always something more that goes upstream, and it never helps. */
@@ -280,6 +298,7 @@ int main(void)
         cmocka_unit_test(request_waits_for_what_is_on_its_way_upstream),
         cmocka_unit_test(request_does_not_wait_for_ever),
         cmocka_unit_test(handler_does_not_wait_for_its_own_thread),
+        cmocka_unit_test(trim_looks_at_what_is_still_at_work),
         cmocka_unit_test(request_that_is_always_too_late_is_refused),
         cmocka_unit_test(refusal_says_what_was_asked_for),
     };
