@@ -29,6 +29,7 @@
 #include "pool_internal.h"
 #include "pool_pages.h"
 #include "pool_seats.h"
+#include "pool_share.h"
 #include "resource_internal.h"
 
 /* ---- allocation ---- */

@@ -5,6 +5,7 @@
 #include "device/device.h"
 #include "internal.h"
 #include "pool_internal.h"
+#include "pool_share.h"
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define UNFINISHED_MAX 4u
@@ -215,6 +216,7 @@ size_t weir__pool_trim_sync(weir__pool *self, size_t keep_bytes)
     /* As many waits as there are marks by now: others may go on for ever. */
     size_t waits = self->heap.free_made - self->heap.free_spare_count +
                    self->heap.returned_blocks;
+    weir__pool_forget_peak_locked(self);
     weir__mutex_unlock(&self->lock);
     progress seen = { .order = self->order, .open = WEIR__MARK_DONE };
     while (self->held_bytes > keep_bytes && !weir__device_is_lost(self->device)) {

@@ -4,6 +4,7 @@
 #include "device/device.h"
 #include "internal.h"
 #include "pool_internal.h"
+#include "pool_share.h"
 
 static size_t least(size_t a, size_t b)
 {

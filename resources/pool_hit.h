@@ -6,6 +6,7 @@
 #include "internal.h"
 #include "pool_internal.h"
 #include "pool_seats.h"
+#include "pool_share.h"
 #include "resource_parts.h"
 
 /* The table's. */

@@ -75,6 +75,13 @@ typedef struct weir__pool {
     uint64_t forget_at;          /* in `releases`: these two are over */
     size_t threads;              /* that keep much, when it last looked at what they
                                     keep; one at least; changes with both locks held */
+    size_t peak_bytes;           /* the most that was out, when it was looked at and
+                                    there was an end of it; both locks */
+    bool is_settled;             /* ... for long; both locks */
+    bool has_room;               /* ... and much is left; both locks */
+    uint64_t look_at;            /* in `releases`: then it is */
+    size_t look_above;           /* ... of the heap: it looks again when so much is
+                                    taken; both locks */
     uint64_t taken_back;         /* blocks, from caches, by requests for which it could
                                     have grown instead; both locks */
     uint32_t unlooked;           /* how often caches were fitted since; `miss` */
@@ -140,6 +147,7 @@ typedef struct weir__request {
     int32_t wait_code;
     bool grows_first;            /* rather than wait */
     bool is_placed;              /* it was offered a place: nothing is spared now */
+    bool has_piece;              /* was cut for it: it declines nothing now */
     bool has_skipped;            /* it left out a search for runs */
     bool has_declined;           /* it left out what fits it badly */
     bool is_thorough;            /* it leaves out nothing any more */
@@ -445,94 +453,6 @@ static inline void weir__pool_note_want_locked(weir__pool *pool)
 {
     pool->wanted_at = pool->releases;
 }
-
-/* ---- pool_share.c: with one of the pool's locks, or both ---- */
-
-/* What chunks are multiples of now. */
-size_t weir__pool_growth_now(const weir__pool *pool);
-/* Whether the pool has slack: if not, nothing below does anything. */
-bool weir__pool_grows_freely(const weir__pool *pool);
-
-/* Each makes a piece of a block, with room for the request, the stream's own. False:
- * pieces are not for it, or there is no host memory; nothing has changed. */
-
-/* Of a FREE block that is nobody's. */
-bool weir__pool_take_fresh_locked(weir__request *request, uint32_t block)
-    WEIR_REQUIRES(request->pool->lock);
-/* Of a FREE block of another's that the stream may take, as far as is known. */
-bool weir__pool_take_known_locked(weir__request *request, uint32_t block)
-    WEIR_REQUIRES(request->pool->lock);
-/* Of a HELD block of another's, with one mark, for which the stream waits; `mark` is a
- * piece mark, taken after that. */
-bool weir__pool_take_waited_locked(weir__request *request, uint32_t block,
-                                   weir__mark mark)
-    WEIR_REQUIRES(request->pool->lock);
-/* To be called without the pool's lock; done where there will be no piece. */
-weir__mark weir__pool_piece_mark(const weir__request *request);
-
-/* How much a stream takes from another at once: the request's bytes or more. */
-size_t weir__pool_piece_bytes(const weir__request *request);
-
-/* Whether so little lies idle under other streams' clocks that growth comes before
- * waiting for them: not in a pool that is wary. With the lock miss, without the pool's
- * lock. */
-bool weir__pool_grows_first(const weir__request *request);
-
-/* Whether so little is free, what threads keep included, that the pool grows before it
- * takes that from them. With the lock miss, and all gates closed. */
-bool weir__pool_leaves_caches(weir__pool *pool);
-
-/* The pool grows then: it notes whether that is for want of whole pieces. With the lock
- * miss, without the pool's lock. */
-void weir__pool_note_frayed(const weir__request *request);
-
-/* What threads kept was taken from them. With the lock miss, without the pool's
- * lock. */
-void weir__pool_note_crowd(weir__pool *pool);
-
-/* Notes whether there is room to grow, after held_bytes changed or growth was refused;
- * with the lock miss as well. */
-void weir__pool_note_room_locked(weir__pool *pool, bool is_refused)
-    WEIR_REQUIRES(pool->lock);
-
-/* Whether a request of `bytes` bytes had better look at all streams' memory than take
- * `block` (0: there is none), for little is left and the pool cannot grow. */
-bool weir__pool_is_poor_locked(const weir__pool *pool, uint32_t block, size_t bytes)
-    WEIR_REQUIRES(pool->lock);
-
-/* Whether the request does; 0 is no block. */
-bool weir__pool_declines_locked(weir__request *request, uint32_t block)
-    WEIR_REQUIRES(request->pool->lock);
-
-/* There, and not too often: lets the request's stream wait for all that others have
- * left, and merges free neighbours of several streams. True: the lock was let go of
- * meanwhile, so whatever was found before is to be looked for again. With the lock
- * miss. */
-bool weir__pool_gather_locked(weir__request *request)
-    WEIR_REQUIRES(request->pool->lock);
-
-/* How many grains a block may have to spare now; with the lock miss, or before anybody
- * knows the pool. */
-uint32_t weir__pool_spare_grains(const weir__pool *pool);
-
-/* The most that a thread may keep of a stream where there is room. With the lock miss,
- * or before anybody knows the pool. */
-size_t weir__pool_cache_most(const weir__pool *pool);
-/* What one may keep that is its thread's only one, where others may keep so much. */
-size_t weir__pool_lone_most(const weir__pool *pool, size_t cache_bytes);
-
-/* Elsewhere threads keep less, and blocks have nothing to spare. Now and then counts
- * who keeps much. May close the gates: with the lock miss, without the pool's lock. */
-void weir__pool_fit_caches(weir__pool *pool);
-
-/* What threads that miss are asked to do besides: to lay a seat by, or to forget why
- * they keep less. To be called without locks, outside of the gate. */
-static inline bool weir__pool_has_chores_locked(const weir__pool *pool)
-    WEIR_REQUIRES(pool->lock)
-{
-    return pool->wants_spare_seat || pool->releases >= pool->forget_at;
-}
-WEIR_COLD void weir__pool_do_chores(weir__pool *pool);
 
 /* ---- pool_chunks.c: with the lock miss, without the pool's lock ---- */
 

@@ -11,6 +11,7 @@
 #include "pool_internal.h"
 #include "pool_pages.h"
 #include "pool_seats.h"
+#include "pool_share.h"
 #include "resource_internal.h"
 
 /* Larger requests go the slow way, and what comes back of them. */
@@ -238,6 +239,7 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
                           .order = up.device->order,
                           .options = in_force,
                           .threads = 1, .forget_at = UINT64_MAX,
+                          .look_above = SIZE_MAX, .look_at = UINT64_MAX,
                           .up = up,
                           .listener = { .clock_begins = weir__pool_clock_begins,
                                         .stream_changes = weir__pool_stream_changes } };

@@ -20,6 +20,7 @@
 #include "pool_hit.h"
 #include "pool_internal.h"
 #include "pool_seats.h"
+#include "pool_share.h"
 
 #ifdef WEIR_TESTING /* small, so that what is rare happens */
 #define POOL_OWNERS_MOST 4u
@@ -185,7 +186,7 @@ static weir__heap_run find_run_locked(weir__request *request, weir__pool_search 
 {
     const weir__pool *self = request->pool;
     const weir__heap *heap = &self->heap;
-    bool is_free = weir__pool_grows_freely(self);
+    bool is_free = weir__pool_has_slack(self);
     if (!is_mixed(heap) || heap->bytes - heap->taken_bytes < request->bytes)
         return (weir__heap_run){ 0, 0 };
     if (!request->is_thorough && self->releases < last->again_at &&
@@ -229,7 +230,7 @@ static uint32_t smallest_fit_locked(weir__request *request, size_t bytes,
 static uint32_t piece_fit_locked(weir__request *request, block_judge passes)
     WEIR_REQUIRES(request->pool->lock)
 {
-    size_t bytes = weir__pool_piece_bytes(request);
+    size_t bytes = weir__pool_piece_bytes_locked(request);
     uint32_t block;
     while ((block = smallest_fit_locked(request, bytes, passes)) == 0 &&
            bytes > request->bytes) {

@@ -3,9 +3,10 @@
  * that it may have as it is, or one block, the heap's best fit of what is the stream's
  * or nobody's. */
 #include "pool_hit.h"
+#include "pool_seats.h"
+#include "pool_share.h"
 
 #include "internal.h"
-#include "pool_seats.h"
 
 /* How many magazines of one size are looked at for one of the own stream. */
 #define LOOK_MOST 8

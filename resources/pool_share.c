@@ -9,10 +9,12 @@
  * has enough after a while, and nobody looks beyond his own; and no more than the slack
  * lies idle while the pool grows.
  *
- * None of this where the pool may not grow as it likes: then all memory is for all. And
- * where it cannot grow and little is left, nobody cuts up what is his own before he has
- * looked at what all have; now and then who does so waits for all others, and merges
- * what lies side by side of several.
+ * Where there is an end to what the pool can hold, all of this goes by how much of that
+ * has never been out: its room. Memory is spent on speed where that is large; not where
+ * it is small, nor while more and more is out, for nobody knows how much that will be.
+ * And where the pool cannot grow and little is left, nobody cuts up what is his own
+ * before he has looked at what all have; now and then who does so waits for all others,
+ * and merges what lies side by side of several.
  *
  * What threads keep is in the way of what could be whole: once the pool had to grow
  * though it had room enough, in pieces of several streams, they keep less, for a while:
@@ -25,6 +27,7 @@
 #include "internal.h"
 #include "pool_internal.h"
 #include "pool_seats.h"
+#include "pool_share.h"
 
 #ifdef WEIR_TESTING /* what is said by the option only, so that what is rare happens */
 #define POOL_SLACK_LEAST ((size_t)0)
@@ -37,6 +40,8 @@
 #define POOL_WARY_CACHES  ((size_t)16 << WEIR__HEAP_GRAIN_BITS)
 #define POOL_UNLOOKED_MOST 4u
 #define POOL_FORGETS_AFTER 256u
+#define POOL_SETTLES_AFTER 16u
+#define POOL_ROOM_LEAST    ((size_t)16 << WEIR__HEAP_GRAIN_BITS)
 #define POOL_TAKES_BACK    64u
 #else
 #define POOL_SLACK_LEAST ((size_t)32 << 20)
@@ -49,6 +54,8 @@
 #define POOL_WARY_CACHES  ((size_t)32 << 20)
 #define POOL_UNLOOKED_MOST 256u
 #define POOL_FORGETS_AFTER (1u << 20)
+#define POOL_SETTLES_AFTER 1024u
+#define POOL_ROOM_LEAST    ((size_t)4 << 20)
 #define POOL_TAKES_BACK    4096u
 #endif
 #define POOL_CACHE_LEAST          ((size_t)64 << 20)
@@ -64,6 +71,11 @@
 /* Beyond the first few, one block in so many allocations is taken back. */
 #define POOL_BACK_SHARE        64u
 
+/* So large a part of the room that is left may lie idle, or in a cache. */
+#define POOL_ROOM_SHARE 8u
+/* What is out is looked at when it may have changed by such a part of what there can
+ * be. */
+#define POOL_LOOK_SHARE 16u
 #define POOL_GROWTH_LEAST ((size_t)8 << 20)
 #define POOL_GROWTH_MOST  ((size_t)256 << 20)
 #define POOL_GROWTH_IN_PLACE ((size_t)2 << 20)
@@ -96,31 +108,65 @@ size_t weir__pool_growth_now(const weir__pool *self)
     return growth;
 }
 
+/* What it can hold, as far as is known. */
+static size_t end_bytes(const weir__pool *self)
+{
+    return self->is_short ? self->held_bytes : self->options.limit_bytes;
+}
+
+/* How much more could be out than has been; SIZE_MAX where there is no end of it. */
+static size_t room_bytes(const weir__pool *self)
+{
+    const size_t end = end_bytes(self);
+    return end == SIZE_MAX ? SIZE_MAX : end - least(end, self->peak_bytes);
+}
+
 /* What may lie idle while the pool grows. Nobody else changes what is held. */
 static size_t slack_bytes(const weir__pool *self)
 {
     size_t slack = self->options.slack_bytes;
-    if (self->options.limit_bytes != SIZE_MAX || slack == WEIR_POOL_NO_SLACK ||
-        self->is_short)
+    if (slack == WEIR_POOL_NO_SLACK)
         return 0;
-    return slack != 0 ? slack
-                      : most(POOL_SLACK_LEAST, self->held_bytes / POOL_SLACK_SHARE);
+    if (slack == 0)
+        slack = most(POOL_SLACK_LEAST, self->held_bytes / POOL_SLACK_SHARE);
+    return least(slack, room_bytes(self) / POOL_ROOM_SHARE);
 }
 
-bool weir__pool_grows_freely(const weir__pool *self)
+bool weir__pool_has_slack(const weir__pool *self)
 {
     return slack_bytes(self) > 0;
 }
 
+bool weir__pool_grows_freely(const weir__pool *self)
+{
+    return !self->is_short && weir__pool_has_slack(self);
+}
+
 /* ---- pieces ---- */
+
+/* With few blocks all of them are looked at anyway, when it comes to the worst. */
+static bool is_scarce_locked(const weir__pool *self) WEIR_REQUIRES(self->lock)
+{
+    const weir__heap *heap = &self->heap;
+    return self->is_short && heap->taken_blocks >= POOL_FEW_BLOCKS &&
+           heap->owning_count > 1 &&
+           heap->bytes - heap->taken_bytes < heap->bytes / POOL_SCARCE_SHARE;
+}
 
 /* A capture's memory is kept apart, and released as a whole; with one stream all is
  * that one's anyway. */
-static bool wants_pieces(const weir__request *request)
+static bool may_want_pieces(const weir__request *request)
 {
     const weir__pool *self = request->pool;
     return slack_bytes(self) > 0 && request->owner->kind != WEIR__POOL_CAPTURE &&
            !weir__order_has_one_stream(self->order);
+}
+
+/* Where little is left nobody takes more than he needs. */
+static bool wants_pieces_locked(const weir__request *request)
+    WEIR_REQUIRES(request->pool->lock)
+{
+    return may_want_pieces(request) && !is_scarce_locked(request->pool);
 }
 
 /* Whether an event of the request's stream can be recorded when somebody asks for it:
@@ -151,6 +197,7 @@ static bool cut_piece_locked(weir__request *request, uint32_t block, size_t byte
     weir__heap_set_tag(weir__heap_block_of(heap, piece), WEIR__HEAP_CACHED);
     (void)weir__heap_release(heap, piece, mark);
     weir__heap_forget_promise(heap);
+    request->has_piece = true;
     return true;
 }
 
@@ -179,22 +226,25 @@ bool weir__pool_take_fresh_locked(weir__request *request, uint32_t block)
     const size_t part = weir__pool_growth_now(request->pool) / 8;
     const size_t bytes = most(POOL_PIECE_LEAST, part);
     /* Mark 0 of any clock is done: what is never used stays for all to take. */
-    return wants_pieces(request) &&
+    return wants_pieces_locked(request) &&
            take_piece_locked(request, block, whole_requests(request, bytes),
                              (weir__mark){ request->clock, 0 });
 }
 
-size_t weir__pool_piece_bytes(const weir__request *request)
+static size_t piece_bytes(const weir__request *request)
 {
-    if (!wants_pieces(request))
-        return request->bytes;
     return whole_requests(request, slack_bytes(request->pool) / 4);
+}
+
+size_t weir__pool_piece_bytes_locked(const weir__request *request)
+{
+    return wants_pieces_locked(request) ? piece_bytes(request) : request->bytes;
 }
 
 bool weir__pool_take_known_locked(weir__request *request, uint32_t block)
 {
     weir__pool *self = request->pool;
-    size_t bytes = weir__pool_piece_bytes(request);
+    size_t bytes = weir__pool_piece_bytes_locked(request);
     if (bytes == request->bytes)
         return false;
     weir__mark mark = { request->clock, 0 };
@@ -209,7 +259,7 @@ bool weir__pool_take_known_locked(weir__request *request, uint32_t block)
 weir__mark weir__pool_piece_mark(const weir__request *request)
 {
     weir__order *order = request->pool->order;
-    if (weir__pool_piece_bytes(request) == request->bytes)
+    if (!may_want_pieces(request) || piece_bytes(request) == request->bytes)
         return WEIR__MARK_DONE;
     return marks_later(request) ? weir__order_mark_here(order, request->clock)
                                 : weir__order_mark_closed(order, request->clock);
@@ -221,7 +271,7 @@ bool weir__pool_take_waited_locked(weir__request *request, uint32_t block,
     if (mark.clock == 0) /* there was one stream when it was asked for: now another may
                             have come, for whom it is not done */
         return false;
-    size_t bytes = weir__pool_piece_bytes(request);
+    size_t bytes = weir__pool_piece_bytes_locked(request);
     return bytes > request->bytes && cut_piece_locked(request, block, bytes, mark);
 }
 
@@ -247,14 +297,42 @@ static size_t idle_bytes_locked(const weir__request *request)
 bool weir__pool_grows_first(const weir__request *request)
 {
     weir__pool *self = request->pool;
+    if (!weir__pool_grows_freely(self))
+        return false;
     if (self->held_bytes < slack_bytes(self)) /* so nothing that is idle is more */
         return request->owner->kind != WEIR__POOL_CAPTURE;
-    if (!wants_pieces(request))
+    if (!may_want_pieces(request))
         return false;
     weir__mutex_lock(&self->lock);
     size_t idle = weir__pool_is_wary(self) ? 0 : idle_bytes_locked(request);
     weir__mutex_unlock(&self->lock);
     return idle > 0 && idle < slack_bytes(self);
+}
+
+/* So much is out of a pool that has an end. It is settled once as many blocks have
+ * come back as are out since it was last much more than ever. Looks again then, and
+ * once more is taken of the heap than ever, by a part of what there can be. */
+static void note_out_locked(weir__pool *self, size_t bytes) WEIR_REQUIRES(self->lock)
+{
+    const size_t end = end_bytes(self), taken = self->heap.taken_bytes;
+    if (end == SIZE_MAX)
+        return;
+    const size_t part = most(end / POOL_LOOK_SHARE, WEIR__HEAP_GRAIN);
+    self->look_above = most(self->look_above, taken + part);
+    if (self->releases >= self->look_at) {
+        self->is_settled = true;
+        self->look_at = UINT64_MAX;
+    }
+    const bool is_first = self->look_at == UINT64_MAX && !self->is_settled;
+    if (is_first || (bytes >= part && bytes - part > self->peak_bytes)) {
+        self->peak_bytes = most(self->peak_bytes, bytes);
+        self->is_settled = false;
+        self->look_at =
+            self->releases + most(self->heap.taken_blocks, POOL_SETTLES_AFTER);
+    }
+    const size_t share =
+        weir__pool_is_shared(self) ? POOL_SCARCE_SHARE : POOL_ROOM_SHARE;
+    self->has_room = room_bytes(self) >= most(end / share, POOL_ROOM_LEAST);
 }
 
 /* How much is free, what threads keep included; and how many of them keep much. Under
@@ -263,8 +341,10 @@ static size_t look_at_kept(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
     const weir__kept kept = weir__pool_kept_locked(self);
-    size_t bytes = self->heap.bytes - self->heap.taken_bytes + kept.bytes;
+    const size_t taken = self->heap.taken_bytes;
+    size_t bytes = self->heap.bytes - taken + kept.bytes;
     self->threads = most(kept.threads, 1);
+    note_out_locked(self, taken - kept.bytes);
     weir__pool_note_cut_locked(self);
     weir__mutex_unlock(&self->lock);
     self->unlooked = 0;
@@ -285,7 +365,7 @@ bool weir__pool_leaves_caches(weir__pool *self)
     const bool is_enough = has_taken_enough_locked(self);
     weir__mutex_unlock(&self->lock);
     size_t each = self->lone_bytes + least(slack, SIZE_MAX - self->lone_bytes);
-    return !self->up.can_extend && slack > 0 &&
+    return !self->up.can_extend && weir__pool_grows_freely(self) &&
            (is_enough || bytes / self->threads < each);
 }
 
@@ -320,16 +400,14 @@ void weir__pool_note_room_locked(weir__pool *self, bool is_refused)
 {
     size_t room = self->options.limit_bytes - self->held_bytes;
     self->is_short = is_refused || room < weir__pool_growth_now(self);
+    self->look_above = end_bytes(self) == SIZE_MAX ? SIZE_MAX : 0; /* at once */
     weir__pool_note_cut_locked(self);
 }
 
-/* With few blocks all of them are looked at anyway, when it comes to the worst. */
-static bool is_scarce_locked(const weir__pool *self) WEIR_REQUIRES(self->lock)
+void weir__pool_forget_peak_locked(weir__pool *self)
 {
-    const weir__heap *heap = &self->heap;
-    return self->is_short && heap->taken_blocks >= POOL_FEW_BLOCKS &&
-           heap->owning_count > 1 &&
-           heap->bytes - heap->taken_bytes < heap->bytes / POOL_SCARCE_SHARE;
+    self->peak_bytes = 0;
+    self->look_above = end_bytes(self) == SIZE_MAX ? SIZE_MAX : 0;
 }
 
 bool weir__pool_is_poor_locked(const weir__pool *self, uint32_t block, size_t bytes)
@@ -342,20 +420,18 @@ bool weir__pool_is_poor_locked(const weir__pool *self, uint32_t block, size_t by
 
 bool weir__pool_declines_locked(weir__request *request, uint32_t block)
 {
-    bool declines = !request->is_thorough &&
+    bool declines = !request->is_thorough && !request->has_piece &&
                     weir__pool_is_poor_locked(request->pool, block, request->bytes);
     request->has_declined = request->has_declined || declines;
     return declines;
 }
 
-/* While it could at least double. What is to be drawn at first counts as held. */
+/* While there is room for what is rounded up. */
 uint32_t weir__pool_spare_grains(const weir__pool *self)
 {
-    size_t held = most(self->held_bytes, self->options.initial_bytes);
-    return !self->options.exact && !self->is_short &&
-                   self->options.limit_bytes - held >= held
-               ? WEIR__SPARE_MOST
-               : 0;
+    const size_t end = end_bytes(self);
+    const bool is_well = end == SIZE_MAX || (self->is_settled && self->has_room);
+    return !self->options.exact && is_well ? WEIR__SPARE_MOST : 0;
 }
 
 /* By default more where more is held, in steps, for each closes the gates. */
@@ -400,7 +476,10 @@ static void forget(weir__pool *self)
 
 void weir__pool_fit_caches(weir__pool *self)
 {
-    if (self->unlooked++ >= POOL_UNLOOKED_MOST) {
+    weir__mutex_lock(&self->lock);
+    const bool looks = weir__pool_wants_look_locked(self);
+    weir__mutex_unlock(&self->lock);
+    if (looks || self->unlooked++ >= POOL_UNLOOKED_MOST) {
         weir__pool_seats_close(self);
         (void)look_at_kept(self);
         weir__pool_seats_open(self);
@@ -411,7 +490,9 @@ void weir__pool_fit_caches(weir__pool *self)
     if (atomic_load_explicit(&self->spare_grains, memory_order_relaxed) != spare)
         atomic_store_explicit(&self->spare_grains, spare, memory_order_relaxed);
     if (self->is_short)
-        bytes = least(bytes, self->held_bytes / POOL_SHORT_CACHES);
+        bytes = least(bytes, most(self->held_bytes / POOL_SHORT_CACHES,
+                                  self->has_room ? room_bytes(self) / POOL_ROOM_SHARE
+                                                 : 0));
     else if (self->is_frayed)
         bytes = least(bytes, most(POOL_FRAYED_LEAST,
                                   self->held_bytes / POOL_SHORT_CACHES));
@@ -435,11 +516,12 @@ void weir__pool_do_chores(weir__pool *self)
 {
     weir__mutex_lock(&self->lock);
     const bool lays_by = self->wants_spare_seat;
-    const bool forgets = self->releases >= self->forget_at;
+    const bool fits = self->releases >= self->forget_at ||
+                      weir__pool_wants_look_locked(self);
     weir__mutex_unlock(&self->lock);
     if (lays_by)
         weir__pool_lay_by_seat(self);
-    if (!forgets)
+    if (!fits)
         return;
     weir__mutex_lock(&self->miss);
     weir__pool_fit_caches(self);

@@ -32,6 +32,8 @@
 #define RANDOM_KEPT ((size_t)64 << 20)
 #define RANDOM_PAIRS ((size_t)1 << 19)
 #define RANDOM_PAIRS_LEAST 90 /* for each lock */
+#define ROOMY       ((size_t)256 << 20) /* eight times what is live */
+#define ROOMY_PAIRS_LEAST 10
 #define LOCKS_LARGE_MOST 7 /* of a pair: the pool's for each, the order's for what is
                               known and taken, and now and then the whole way */
 
@@ -226,14 +228,10 @@ static void large_blocks_of_several_streams_lock_seldom(void **state)
     hits_close(&it);
 }
 
-/* Sizes of all kinds, of which half as much is live as a thread may keep: it keeps what
- * is most likely to be asked for. */
-static void random_sizes_lock_seldom(void **state)
+/* For pairs of sizes of all kinds, once as many have been. */
+static uint64_t locks_of_random_sizes(const weir_pool_options *options)
 {
-    (void)state;
-    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
-    options.cache_bytes = RANDOM_KEPT;
-    hits_scene it = hits_open_with(&options);
+    hits_scene it = hits_open_with(options);
     static struct {
         void *ptr;
         size_t bytes;
@@ -251,10 +249,31 @@ static void random_sizes_lock_seldom(void **state)
     }
     const uint64_t more = locks - before;
     print_message("locks of a pair: %.5f\n", (double)more / RANDOM_PAIRS);
-    assert_true(more <= RANDOM_PAIRS / RANDOM_PAIRS_LEAST);
-    for (size_t i = 0; i < RANDOM_LIVE; i++)
+    for (size_t i = 0; i < RANDOM_LIVE; i++) {
         hits_give(&it, 0, live[i].ptr, live[i].bytes);
+        live[i].ptr = NULL;
+    }
     hits_close(&it);
+    return more;
+}
+
+/* Half as much is live as a thread may keep: it keeps what is most likely to be asked
+ * for. */
+static void random_sizes_lock_seldom(void **state)
+{
+    (void)state;
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.cache_bytes = RANDOM_KEPT;
+    assert_true(locks_of_random_sizes(&options) <= RANDOM_PAIRS / RANDOM_PAIRS_LEAST);
+}
+
+/* A pool that is made as large as it is to be has room for that, too. */
+static void random_sizes_lock_seldom_where_there_is_room(void **state)
+{
+    (void)state;
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.initial_bytes = options.limit_bytes = ROOMY;
+    assert_true(locks_of_random_sizes(&options) <= RANDOM_PAIRS / ROOMY_PAIRS_LEAST);
 }
 
 /* A cache that one block of `larger` bytes fills, and a request for `bytes`: whether it
@@ -302,6 +321,7 @@ int main(void)
         cmocka_unit_test(frees_on_another_stream_lock_seldom),
         cmocka_unit_test(large_blocks_of_several_streams_lock_seldom),
         cmocka_unit_test(random_sizes_lock_seldom),
+        cmocka_unit_test(random_sizes_lock_seldom_where_there_is_room),
         cmocka_unit_test(what_is_a_little_larger_is_lent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

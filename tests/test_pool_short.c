@@ -11,6 +11,7 @@ static pool_scene open_fixed(weir_emulated_scheduler scheduler, size_t bytes)
     pool_scene it = open_scene_without_pool(scheduler, 64 * MIB);
     weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
     options.initial_bytes = options.limit_bytes = bytes;
+    options.slack_bytes = (size_t)1 << 40; /* as much as there may be */
     weir_resource *leaf = open_leaf(it.device);
     must_ok(weir_pool_create(leaf, &options, &it.pool));
     weir_resource_unref(leaf);

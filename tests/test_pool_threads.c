@@ -3,6 +3,7 @@
  * keep much. */
 #include "internal.h"
 #include "pool_internal.h"
+#include "pool_share.h"
 #include "resource_parts.h"
 #include "support_actor.h"
 

@@ -7,18 +7,25 @@
  * made to wait on the device; growth; and last, after free chunks went back upstream,
  * growth once more. The host waits only where upstream lets it (a device's leaf does
  * that is short of memory), and then all do that find nothing of their own. Requests
- * are rounded up to 256 bytes; and, from 8 KiB to 1 MiB, while the pool can at least
- * double, to a sixteenth of the power of two below, so that what was freed serves
- * others that are about as large. So long, a thread that keeps more than three quarters
- * of what it may (below) also hands out what is larger than a rounded request by up to
- * an eighth and less than 32 KiB. `exact` leaves both out.
+ * are rounded up to 256 bytes; and, from 8 KiB to 1 MiB, while there is room for that,
+ * to a sixteenth of the power of two below, so that what was freed serves others that
+ * are about as large. So long, a thread that keeps more than three quarters of what it
+ * may (below) also hands out what is larger than a rounded request by up to an eighth
+ * and less than 32 KiB. `exact` leaves both out.
  *
  * So streams that go on as before come to have enough each, and wait for nobody; and
  * while the pool grows no more than the slack lies free on streams that are idle,
  * besides what threads keep. A pool with slack takes more from another stream than a
- * request needs, up to a quarter of the slack, so as not to come again soon. A pool
- * that has a limit, or that upstream has refused to let grow, takes what others have
- * left before it grows.
+ * request needs, up to a quarter of the slack, so as not to come again soon.
+ *
+ * A pool with a limit, or one that upstream has refused to let grow, has an end. It
+ * looks now and then how much is out, and what is left beyond the most that was is its
+ * room. There is room for rounding once as many blocks have come back as are out since
+ * that last became much more (by a 16th of all), if the room is an eighth of all, or a
+ * quarter where several streams have left memory, and 4 MiB. The slack is no more than
+ * an eighth of the room. So a pool that is made as large as it is to be, and larger by
+ * a third than what is needed, is about as fast as one that grows; and in one that is
+ * hardly larger than what is needed nothing is lost. A trim lets it find the most anew.
  *
  * Where several streams have left memory side by side, all of it counts as one stretch.
  * A stream does not cut up its own in a stretch that is large (more than 32 MiB, and
@@ -32,10 +39,11 @@
  * a stream wait for another with one in four allocations where 13 blocks are all there
  * is, else with one in twelve or fewer.
  *
- * A pool that has no room to grow lets threads keep less, a 1024th of what it holds
- * each, and once less than a quarter of that is free it takes the best fit of all
- * streams' memory and merges what lies side by side: then streams wait for each other
- * more, and little is lost to there being several.
+ * A pool that cannot grow lets threads keep less of each stream: an eighth of its room,
+ * or a 1024th of what it holds if there is no room for rounding. And once less than a
+ * quarter of what it holds is free it takes the best fit of all streams' memory, no
+ * more than is asked for, and merges what lies side by side: then streams wait for each
+ * other more, and little is lost to there being several.
  *
  * Over an upstream that can extend and cut blocks of pages, as a growable, a pool
  * without a limit passes on what is asked for aligned to those: such a block is
@@ -130,7 +138,7 @@ typedef struct weir_pool_options {
     size_t slack_bytes;   /* what may lie free on other streams while the pool grows
                              for one; default 32 MiB, or a 32nd of what the pool
                              holds if that is more; WEIR_POOL_NO_SLACK: none. With a
-                             limit there is none */
+                             limit no more than an eighth of the room, see above */
     bool exact;           /* no block is larger than was asked for, but for the rounding
                              to 256 bytes; default false */
 } weir_pool_options;
