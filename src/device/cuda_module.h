@@ -100,6 +100,7 @@ typedef struct weir__cuda {
     const weir__module_host *host;
     int32_t ordinal;
     CUdevice device;
+    int driver_version;    /* the latest CUDA that it is for: 12040 is 12.4 */
     CUcontext context;     /* the primary one; null: not retained */
     bool reaches_pageable; /* ordinary host memory */
     bool moves_managed;    /* managed memory, when it is told to, and such ordinary */

@@ -24,13 +24,26 @@ static int minor_of(int version)
     return version % 1000 / 10;
 }
 
+/* Of drivers that serve the runtime, which is of that version. Any of its major version
+ * does; but before CUDA 12.5 the runtime asks for entry points as of its own version
+ * only, and a driver of an earlier one refuses each. */
+static int oldest_driver(int runtime)
+{
+#if CUDART_VERSION >= 12050
+    return runtime - runtime % 1000;
+#else
+    return runtime;
+#endif
+}
+
 /* Asks the runtime for what can be known without a device. */
 static weir_status check_driver(weir__cuda *self)
 {
-    int driver = 0, runtime = 0;
+    int runtime = 0;
     weir_status status = weir__cuda_judge(self, WEIR__CUDA_WORK,
-                                          cudaDriverGetVersion(&driver),
+                                          cudaDriverGetVersion(&self->driver_version),
                                           "cudaDriverGetVersion");
+    const int driver = self->driver_version;
     if (status == WEIR_OK)
         status = weir__cuda_judge(self, WEIR__CUDA_WORK,
                                   cudaRuntimeGetVersion(&runtime),
@@ -40,7 +53,7 @@ static weir_status check_driver(weir__cuda *self)
     if (driver == 0)
         return weir__cuda_fail(self, WEIR_NOT_SUPPORTED, cudaErrorInsufficientDriver,
                                "no NVIDIA driver is installed here");
-    if (major_of(driver) < major_of(runtime))
+    if (driver < oldest_driver(runtime))
         return weir__cuda_fail(self, WEIR_NOT_SUPPORTED, cudaErrorInsufficientDriver,
                                "the NVIDIA driver here is for CUDA %d.%d, and Weir's "
                                "module is built with CUDA %d.%d: it needs a newer one",
@@ -67,7 +80,8 @@ static weir_status check_ordinal(weir__cuda *self)
                            (int)self->ordinal, count);
 }
 
-/* *out is null where the driver has no such function. */
+/* *out is null where the driver has no such function. A version that is later than the
+ * driver's is an error. */
 static cudaError_t entry_point(const char *symbol, unsigned version, void **out)
 {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -87,6 +101,8 @@ static cudaError_t entry_point(const char *symbol, unsigned version, void **out)
 static weir_status find_record_all(weir__cuda *self)
 {
     void *found;
+    if (self->driver_version < RECORD_ALL_VERSION)
+        return WEIR_OK; /* it has none */
     cudaError_t error = entry_point("cuCtxRecordEvent", RECORD_ALL_VERSION, &found);
     memcpy(&self->record_all, &found, sizeof found);
     return weir__cuda_judge(self, WEIR__CUDA_WORK, error, "cuCtxRecordEvent");
@@ -161,7 +177,7 @@ static weir_status ask_what_it_has(weir__cuda *self)
 static weir_status describe(weir__cuda *self)
 {
     char name[80] = "";
-    int major = 0, minor = 0, version = 0;
+    int major = 0, minor = 0;
     CUuuid uuid;
     weir_status status = weir__cuda_judge_driver(
         self, self->driver.device_name(name, (int)sizeof name, self->device),
@@ -177,15 +193,12 @@ static weir_status describe(weir__cuda *self)
         status = ask_attribute(self, cudaDevAttrComputeCapabilityMajor, &major);
     if (status == WEIR_OK)
         status = ask_attribute(self, cudaDevAttrComputeCapabilityMinor, &minor);
-    if (status == WEIR_OK)
-        status = weir__cuda_judge(self, WEIR__CUDA_WORK, cudaDriverGetVersion(&version),
-                                  "cudaDriverGetVersion");
     if (status != WEIR_OK)
         return status;
     memcpy(self->uuid, uuid.bytes, sizeof self->uuid);
     snprintf(self->description, sizeof self->description,
              "%s, compute capability %d.%d, driver for CUDA %d.%d", name, major, minor,
-             major_of(version), minor_of(version));
+             major_of(self->driver_version), minor_of(self->driver_version));
     return WEIR_OK;
 }
 

@@ -212,7 +212,7 @@ typedef void entry(void);
 static const struct {
     const char *name;
     entry *function;
-    unsigned since; /* the version of CUDA; 0: older than what we are built with */
+    int since; /* the version of CUDA; 0: older than what we are built with */
 } entries[] = {
 #define X(name) { #name, (entry *)(name), 0 }
     X(cuDeviceGet), X(cuDeviceGetName), X(cuDeviceGetUuid), X(cuDeviceTotalMem),
@@ -230,10 +230,11 @@ static const struct {
 #undef X
 };
 
-static int entry_find(const char *symbol, unsigned version, void **out,
+/* A driver knows nothing of a later version than its own. */
+static int entry_find(const char *symbol, int version, void **out,
                       enum cudaDriverEntryPointQueryResult *result)
 {
-    if (symbol == NULL || out == NULL)
+    if (symbol == NULL || out == NULL || version > fakes_driver_version())
         return cudaErrorInvalidValue;
     *out = NULL;
     const char *missing = fakes_the_machine.missing;
@@ -256,7 +257,7 @@ cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **out,
     if (error == cudaSuccess && flags > cudaEnablePerThreadDefaultStream)
         error = cudaErrorInvalidValue;
     if (error == cudaSuccess)
-        error = entry_find(symbol, CUDART_VERSION, out, result);
+        error = entry_find(symbol, fakes_runtime_version(), out, result);
     return fakes_end(error);
 }
 
@@ -268,14 +269,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(
     int error = fakes_begin(FAKES_cudaGetDriverEntryPointByVersion);
     if (error == cudaSuccess && flags > cudaEnablePerThreadDefaultStream)
         error = cudaErrorInvalidValue;
-    if (error == cudaSuccess && (int)version > fakes_driver_version() && out != NULL &&
-        result != NULL) {
-        *out = NULL;
-        *result = cudaDriverEntryPointVersionNotSufficent;
-        return fakes_end(cudaSuccess);
-    }
     if (error == cudaSuccess)
-        error = entry_find(symbol, version, out, result);
+        error = entry_find(symbol, (int)version, out, result);
     return fakes_end(error);
 }
 #endif

@@ -189,7 +189,8 @@ int fakes_begin(fakes_call call)
             spoil(context, error);
         return error;
     }
-    if (!needs_no_driver(call) && fakes_driver_version() / 1000 < CUDART_VERSION / 1000)
+    int runtime = fakes_runtime_version();
+    if (!needs_no_driver(call) && fakes_driver_version() / 1000 < runtime / 1000)
         return cudaErrorInsufficientDriver;
     return cudaSuccess;
 }

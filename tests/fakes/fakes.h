@@ -25,6 +25,7 @@ struct weir__emulated;
 /* The machine that programs see; all zero is one with everything, and 16 devices. */
 typedef struct fakes_machine {
     int devices;          /* 0: FAKES_DEVICES; less than 0: none */
+    int runtime_version;  /* 0: that of the headers */
     int driver_version;   /* 0: the runtime's own; less than 0: no driver */
     const char *missing;  /* an entry point that the driver has not; null: none */
     bool no_peers;        /* no device reaches another */

@@ -41,10 +41,16 @@ int fakes_device_count(void)
 #endif
 }
 
+int fakes_runtime_version(void)
+{
+    int version = fakes_the_machine.runtime_version;
+    return version == 0 ? CUDART_VERSION : version;
+}
+
 int fakes_driver_version(void)
 {
     int version = fakes_the_machine.driver_version;
-    return version == 0 ? CUDART_VERSION : version < 0 ? 0 : version;
+    return version == 0 ? fakes_runtime_version() : version < 0 ? 0 : version;
 }
 
 void fakes_set_device(int ordinal, const weir_emulated_options *options)

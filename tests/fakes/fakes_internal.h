@@ -83,6 +83,7 @@ typedef struct fakes_context {
 
 extern fakes_machine fakes_the_machine;
 int fakes_device_count(void);
+int fakes_runtime_version(void);
 int fakes_driver_version(void); /* 0: none */
 /* Answers CUDA_ERROR_... */
 int fakes_retain(int ordinal, fakes_context **out);
