@@ -192,7 +192,7 @@ static const weir__spec_option async_options[] = {
     { .name = "max", .type = WEIR__SPEC_SIZE,
       WEIR__SPEC_FIELD(async_values, options.max_bytes), .default_text = "driver",
       WEIR__SPEC_CHOICES("driver", 0), .least = 1,
-      .doc = "most to draw; by default what the driver allows" },
+      .doc = "most to draw, if not managed; by default what the driver allows" },
     { .name = "handle_types", .type = WEIR__SPEC_WORDS,
       WEIR__SPEC_FIELD(async_values, options.handle_types), .default_text = "none",
       WEIR__SPEC_CHOICES("none, posix_fd, fabric", 0, WEIR_ASYNC_HANDLE_POSIX_FD,

@@ -130,12 +130,33 @@ static void handles_are_for_memory_that_can_have_them(void **state)
     scene_end(&s);
 }
 
+/* CUDA has no such pools, so there are none elsewhere. */
+static void managed_memory_is_not_bounded(void **state)
+{
+    (void)state;
+    scene s = scene_begin(4);
+    weir_async_options options = blank();
+    options.memory = WEIR_ASYNC_MANAGED;
+    options.max_bytes = MIB;
+    must_answer(WEIR_NOT_SUPPORTED, weir_async_create(s.device, &options, &s.mr));
+    must(s.mr == NULL);
+    must(strstr(weir_last_error().message, "max_bytes is 1048576") != NULL);
+    must_answer(WEIR_NOT_SUPPORTED,
+                weir_resource_open(s.device, "async(memory=managed, max=1MiB)", &s.mr));
+    options.memory = WEIR_ASYNC_PINNED;
+    must_ok(weir_async_create(s.device, &options, &s.mr));
+    weir_resource_unref(s.mr);
+    must_ok(weir_resource_open(s.device, "async(memory=managed, max=driver)", &s.mr));
+    scene_end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_of_a_pool_of_its_own_are_checked),
         cmocka_unit_test(options_of_a_pool_are_not_for_anothers),
         cmocka_unit_test(handles_are_for_memory_that_can_have_them),
+        cmocka_unit_test(managed_memory_is_not_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

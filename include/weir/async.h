@@ -77,7 +77,8 @@ typedef struct weir_async_options {
                                        first; default none */
     size_t release_threshold_bytes; /* how much the pool keeps when the host waits;
                                        default everything; 1 keeps nothing */
-    size_t max_bytes;               /* to reserve at most; default: the driver's */
+    size_t max_bytes;               /* to reserve at most; default: the driver's. None
+                                       for managed memory */
     uint32_t handle_types;          /* WEIR_ASYNC_HANDLE_..., or'ed; default none */
     uint32_t reuse;                 /* WEIR_ASYNC_REUSE_..., or'ed; default all */
     bool on_numa_node;              /* pinned: on that node of the host's */
@@ -92,7 +93,8 @@ typedef struct weir_async_options {
  * outlive the leaf and its blocks.
  *
  *   NOT_SUPPORTED      the device has no pools, none of that memory, or none with such
- *                      handles
+ *                      handles; or max_bytes is set for managed memory, whose pools
+ *                      CUDA does not bound
  *   OUT_OF_MEMORY      it cannot be primed with so much
  *   INVALID_ARGUMENT   the options have no meaning
  *

@@ -289,7 +289,13 @@ static cudaError_t pool_make(const weir__cuda *self, const weir_async_options *o
 weir_status weir__cuda_mempool_create(void *device, const weir_async_options *options,
                                       weir_mempool *out)
 {
-    WEIR__CUDA_DO_COLD_AS(device, WEIR__CUDA_MEMORY, pool_make(device, options, out),
+    weir__cuda *self = device;
+    if (options->memory == WEIR_ASYNC_MANAGED && options->max_bytes != 0)
+        return weir__cuda_fail(self, WEIR_NOT_SUPPORTED, cudaErrorNotSupported,
+                               "a pool of managed memory of cuda:%d cannot be bounded, "
+                               "and max_bytes is %zu",
+                               (int)self->ordinal, options->max_bytes);
+    WEIR__CUDA_DO_COLD_AS(self, WEIR__CUDA_MEMORY, pool_make(self, options, out),
                           "cudaMemPoolCreate, or an attribute of the pool,");
 }
 

@@ -138,7 +138,8 @@ typedef struct weir__device_ops {
     weir_status (*host_unregister)(void *self, void *ptr);
 
     /* Pools of the device's own. `options` are complete: no zero asks for a default,
-     * but max_bytes (the driver's own) and handle_types (none). destroy may come while
+     * but max_bytes (the driver's own) and handle_types (none); managed memory is not
+     * bounded: with max_bytes that is NOT_SUPPORTED. destroy may come while
      * memory is out: the pool then ends with the last of it; the default one is never
      * destroyed. malloc: usable by work put on `stream` from now on; free: by nobody
      * after what is on `stream`. On a stream that captures they mean nodes of the

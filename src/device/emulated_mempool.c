@@ -91,6 +91,11 @@ static weir_status options_check(const weir__emulated *device,
         return weir__fail_native(WEIR_INVALID_ARGUMENT, WEIR__NATIVE_INVALID_VALUE,
                                  "%d is no memory that a pool could hold",
                                  (int)options->memory);
+    if (options->memory == WEIR_ASYNC_MANAGED && options->max_bytes != 0)
+        return weir__fail_native(WEIR_NOT_SUPPORTED, WEIR__NATIVE_NOT_SUPPORTED,
+                                 "a pool of managed memory of emulated device %d "
+                                 "cannot be bounded, and max_bytes is %zu",
+                                 (int)device->ordinal, options->max_bytes);
     /* A pool of the host's has handles only if it is on a node of the host's. */
     bool has_handles = options->memory == WEIR_ASYNC_DEVICE ||
                        (options->memory == WEIR_ASYNC_PINNED && options->on_numa_node);

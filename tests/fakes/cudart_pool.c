@@ -77,6 +77,8 @@ static int pool_make(fakes_context *context, cudaMemPool_t *out,
     options.reuse = ALL_REUSE;
 #if CUDART_VERSION >= 12020
     options.max_bytes = props->maxSize;
+    if (options.memory == WEIR_ASYNC_MANAGED && options.max_bytes != 0)
+        return cudaErrorInvalidValue;
 #endif
     return fakes_error_of(context, context->ops->mempool_create(context->device,
                                                                 &options, out));
