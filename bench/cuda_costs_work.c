@@ -154,6 +154,7 @@ void costs_of_ids(void)
 typedef CUresult (*push_function)(CUcontext context);
 typedef CUresult (*pop_function)(CUcontext *out);
 typedef CUresult (*current_function)(CUcontext *out);
+typedef CUresult (*id_function)(CUcontext context, unsigned long long *out);
 
 static int push_and_pop(push_function push, pop_function pop, CUcontext context)
 {
@@ -167,6 +168,8 @@ void costs_of_contexts(void)
     push_function push;
     pop_function pop;
     current_function current;
+    id_function ask_id;
+    unsigned long long id;
     CUcontext context;
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
 
@@ -181,6 +184,12 @@ void costs_of_contexts(void)
     cost_begin(&c, "cuCtxPushCurrent+Pop", "", 0);
     while (cost_goes_on(&c))
         COST_TIMED(&c, BATCH, push_and_pop(push, pop, context));
+    (void)cost_end(&c);
+    if (!GOOD_ENTRY("cuCtxGetId", &ask_id))
+        return;
+    cost_begin(&c, "cuCtxGetId", "", 0);
+    while (cost_goes_on(&c))
+        COST_TIMED(&c, BATCH, ask_id(context, &id));
     (void)cost_end(&c);
 }
 

@@ -135,7 +135,7 @@ static void failures_are_told_with_their_own_code(void **state)
         must(fail_all(&it, one, cudaErrorMemoryAllocation, one->memory) > 1);
         (void)fail_all(&it, one, cudaErrorNotSupported, WEIR_NOT_SUPPORTED);
     }
-    must_equal(calls, 2 * PRIMITIVES + 39);
+    must_equal(calls, 3 * PRIMITIVES + 39);
     scene_end(&it);
 }
 
@@ -160,7 +160,7 @@ static void sticky_errors_lose_the_device(void **state)
         if (primitives[i].prepare != NULL)
             primitives[i].prepare(&it);
         cudaError_t error = errors[i % count];
-        fakes_fail(NULL, 2, false, (int)error); /* the first pushes the context */
+        fakes_fail(NULL, 3, false, (int)error); /* two are to push the context */
         must_answer(WEIR_DEVICE_LOST, primitives[i].act(&it));
         must_equal(weir_last_error().native_code, error);
         must(weir__device_is_lost(device));
@@ -204,8 +204,8 @@ static void threads_that_stay_changed_lose_the_device(void **state)
     }
 }
 
-/* By somebody else: its context, and all that was made in it, is gone. */
-static void devices_that_were_reset_are_lost(void **state)
+/* While it is asked for: the id is still its own, and it is none any more. */
+static void a_context_that_is_reset_meanwhile_is_lost(void **state)
 {
     (void)state;
     weir_device *device = cuda_open(0);
@@ -301,7 +301,7 @@ int main(void)
         cmocka_unit_test(failures_are_told_with_their_own_code),
         cmocka_unit_test(sticky_errors_lose_the_device),
         cmocka_unit_test(threads_that_stay_changed_lose_the_device),
-        cmocka_unit_test(devices_that_were_reset_are_lost),
+        cmocka_unit_test(a_context_that_is_reset_meanwhile_is_lost),
         cmocka_unit_test(events_have_no_timing),
         cmocka_unit_test(unsafe_calls_spoil_a_capture),
         cmocka_unit_test(captures_elsewhere_take_no_harm),

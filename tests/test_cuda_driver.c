@@ -1,4 +1,5 @@
-/* test_cuda_driver.c - which drivers a CUDA device runs on. Over the stand-in. */
+/* test_cuda_driver.c - which drivers a CUDA device runs on, and what becomes of it when
+ * a program resets it. Over the stand-in. */
 #include <string.h>
 
 #include <cuda_runtime_api.h>
@@ -68,6 +69,99 @@ static void earlier_major_versions_do_not(void **state)
     fakes_set_machine(NULL);
 }
 
+/* ---- resets ---- */
+
+/* A program of its own, with a resource and work of Weir's beside it. */
+typedef struct reset_scene {
+    weir_device *device;
+    weir_resource *mr;
+    weir_stream stream;
+    weir_event event;
+    void *ptr;
+} reset_scene;
+
+static reset_scene reset_scene_begin(void)
+{
+    reset_scene it = { .device = cuda_open(0) };
+    must_equal(cudaSetDevice(0), 0);
+    must_ok(weir_resource_open(it.device, "device", &it.mr));
+    it.stream = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+    must_ok(weir__event_create(it.device, &it.event));
+    it.ptr = take(it.mr, it.stream, 1000);
+    return it;
+}
+
+/* Whatever is given back, nobody asks CUDA any more: it has none of it. */
+static void reset_scene_end(reset_scene *it)
+{
+    fakes_forget();
+    give(it->mr, it->stream, it->ptr, 1000);
+    weir_resource_unref(it->mr);
+    must_answer(WEIR_DEVICE_LOST, weir__event_destroy(it->device, it->event));
+    must_answer(WEIR_DEVICE_LOST, weir_stream_destroy(it->device, it->stream));
+    must_equal(fakes_calls("cudaFree") + fakes_calls("cudaEventDestroy") +
+                   fakes_calls("cudaStreamDestroy"),
+               0);
+    must_equal(fakes_look().refused, 0);
+    close_anyhow(it->device);
+}
+
+static void must_be_lost(reset_scene *it, int32_t code)
+{
+    void *ptr;
+    must_answer(WEIR_DEVICE_LOST,
+                weir__event_record(it->device, it->event, it->stream));
+    must_equal(weir_last_error().native_code, code);
+    must(strstr(weir_last_error().message, "reset") != NULL);
+    must(weir__device_is_lost(it->device));
+    must_answer(WEIR_DEVICE_LOST, weir__malloc(it->device, 1000, &ptr));
+    must_equal(fakes_look().pushed, 1); /* the program's */
+    must_equal(fakes_look().last_error, 0);
+}
+
+static void a_device_that_was_reset_is_lost(void **state)
+{
+    (void)state;
+    reset_scene it = reset_scene_begin();
+    must_equal(cudaDeviceReset(), 0);
+    must_be_lost(&it, CUDA_ERROR_INVALID_CONTEXT);
+    reset_scene_end(&it);
+}
+
+/* The program goes on with its own, and with that the context lives again. */
+static void a_context_made_anew_is_another(void **state)
+{
+    (void)state;
+    reset_scene it = reset_scene_begin();
+    void *ptr;
+    must_equal(cudaDeviceReset(), 0);
+    must_equal(cudaMalloc(&ptr, 1000), 0);
+    must_be_lost(&it, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    must_equal(cudaFree(ptr), 0);
+    reset_scene_end(&it);
+}
+
+/* Once the lost one is closed, the next begins in the context as it is now. */
+static void a_device_opens_again_after_a_reset(void **state)
+{
+    (void)state;
+    reset_scene it = reset_scene_begin();
+    weir_device *device;
+    CUcontext context;
+    void *ptr;
+    must_equal(cuDevicePrimaryCtxRetain(&context, 0), 0);
+    must_equal(cudaDeviceReset(), 0);
+    must_be_lost(&it, CUDA_ERROR_INVALID_CONTEXT);
+    reset_scene_end(&it);
+    must_equal(fakes_look().retained, 1);
+    must_ok(weir_device_open("cuda:0", NULL, &device));
+    must_ok(weir__malloc(device, 1000, &ptr));
+    must_ok(weir__free(device, ptr));
+    weir_device_unref(device);
+    must_equal(fakes_look().retained, 1);
+    must_equal(cuDevicePrimaryCtxRelease(0), 0);
+}
+
 /* ---- the stand-in itself ---- */
 
 static void entry_points_are_not_of_the_future(void **state)
@@ -95,12 +189,41 @@ static void entry_points_are_not_of_the_future(void **state)
     fakes_set_machine(NULL);
 }
 
+/* The context keeps its address, and stays current; only its id is another. */
+static void a_reset_leaves_the_address(void **state)
+{
+    (void)state;
+    unsigned long long before, after;
+    CUcontext context, current;
+    void *ptr;
+    must_equal(cuDevicePrimaryCtxRetain(&context, 0), 0);
+    must_equal(cuCtxPushCurrent(context), 0);
+    must_equal(cuCtxGetId(context, &before), 0);
+    must_equal(cudaDeviceReset(), 0);
+    must_equal(cuCtxGetId(context, &after), CUDA_ERROR_INVALID_CONTEXT);
+    must_equal(cuCtxPushCurrent(context), CUDA_ERROR_INVALID_CONTEXT);
+    must_equal(cudaMalloc(&ptr, 1000), 0);
+    must_equal(cuCtxGetCurrent(&current), 0);
+    must(current == context);
+    must_equal(cuCtxGetId(context, &after), 0);
+    must(after != before);
+    must_equal(fakes_look().implicit, 0);
+    must_equal(fakes_look().retained, 1);
+    must_equal(cuCtxPopCurrent(&current), 0);
+    must_equal(cuDevicePrimaryCtxRelease(0), 0);
+    fakes_reset();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(earlier_minor_versions_serve),
         cmocka_unit_test(earlier_major_versions_do_not),
+        cmocka_unit_test(a_device_that_was_reset_is_lost),
+        cmocka_unit_test(a_context_made_anew_is_another),
+        cmocka_unit_test(a_device_opens_again_after_a_reset),
         cmocka_unit_test(entry_points_are_not_of_the_future),
+        cmocka_unit_test(a_reset_leaves_the_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

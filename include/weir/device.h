@@ -59,7 +59,8 @@ typedef struct weir_device_properties {
     int32_t ordinal;
     uint8_t uuid[16];        /* the same in every process */
     size_t memory_bytes;     /* in all */
-    bool lost;               /* it has failed for good */
+    bool lost;               /* it has failed for good, or the program has reset it
+                                (cudaDeviceReset) */
     /* Managed memory may be touched by the host while work runs; and it moves to where
      * it is told to (concurrentManagedAccess). */
     bool concurrent_managed;

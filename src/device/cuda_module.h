@@ -2,7 +2,8 @@
  * includes a CUDA header.
  *
  * Every primitive is a pair around calls of the CUDA runtime:
- *     enter         makes the device's primary context the thread's current one
+ *     enter         makes the device's primary context the thread's current one, if it
+ *                   is the one that the device was opened with
  *     leave         takes it off again, tells what went wrong, and leaves nothing in
  *                   the runtime's last error
  * Contexts are pushed and popped, never set: cudaSetDevice creates them, and what the
@@ -29,6 +30,7 @@
     X(device_peer, "cuDeviceCanAccessPeer", (int *, CUdevice, CUdevice))        \
     X(context_retain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice))      \
     X(context_release, "cuDevicePrimaryCtxRelease", (CUdevice))                 \
+    X(context_id, "cuCtxGetId", (CUcontext, unsigned long long *))              \
     X(context_push, "cuCtxPushCurrent", (CUcontext))                            \
     X(context_pop, "cuCtxPopCurrent", (CUcontext *))                            \
     X(context_peer, "cuCtxEnablePeerAccess", (CUcontext, unsigned))             \
@@ -102,6 +104,7 @@ typedef struct weir__cuda {
     CUdevice device;
     int driver_version;    /* the latest CUDA that it is for: 12040 is 12.4 */
     CUcontext context;     /* the primary one; null: not retained */
+    unsigned long long context_id; /* as it was opened: another is not ours */
     bool reaches_pageable; /* ordinary host memory */
     bool moves_managed;    /* managed memory, when it is told to, and such ordinary */
     bool reaches_registered; /* the same once it is registered, at its own address */

@@ -224,6 +224,10 @@ static weir_status device_start(weir__cuda *self)
         status = weir__cuda_judge_driver(
             self, self->driver.context_retain(&self->context, self->device),
             "cuDevicePrimaryCtxRetain");
+    if (status == WEIR_OK)
+        status = weir__cuda_judge_driver(
+            self, self->driver.context_id(self->context, &self->context_id),
+            "cuCtxGetId");
     return status;
 }
 

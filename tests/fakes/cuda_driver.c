@@ -103,6 +103,19 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device)
     return fakes_end_driver(error);
 }
 
+CUresult cuCtxGetId(CUcontext handle, unsigned long long *out)
+{
+    int error = fakes_begin(FAKES_cuCtxGetId);
+    fakes_context *context = fakes_context_of(handle);
+    if (error == CUDA_SUCCESS && handle == NULL)
+        fakes_not_provided("cuCtxGetId of the current context");
+    if (error == CUDA_SUCCESS && context == NULL)
+        error = CUDA_ERROR_INVALID_CONTEXT;
+    if (error == CUDA_SUCCESS)
+        *out = fakes_id_of(context);
+    return fakes_end_driver(error);
+}
+
 CUresult cuCtxPushCurrent(CUcontext handle)
 {
     int error = fakes_begin(FAKES_cuCtxPushCurrent);
@@ -216,7 +229,8 @@ static const struct {
 } entries[] = {
 #define X(name) { #name, (entry *)(name), 0 }
     X(cuDeviceGet), X(cuDeviceGetName), X(cuDeviceGetUuid), X(cuDeviceTotalMem),
-    X(cuDevicePrimaryCtxRetain), X(cuDevicePrimaryCtxRelease), X(cuCtxPushCurrent),
+    X(cuDevicePrimaryCtxRetain), X(cuDevicePrimaryCtxRelease), X(cuCtxGetId),
+    X(cuCtxPushCurrent),
     X(cuCtxPopCurrent), X(cuCtxGetCurrent), X(cuCtxSetCurrent),
     X(cuDeviceCanAccessPeer), X(cuCtxEnablePeerAccess),
     X(cuDeviceGetAttribute), X(cuPointerGetAttributes), X(cuMemGetAddressRange),

@@ -161,6 +161,18 @@ cudaError_t cudaSetDevice(int device)
     return fakes_end(error);
 }
 
+/* Of the thread's device. Its context stays current, and is made anew by the next call
+ * of the runtime in it. */
+cudaError_t cudaDeviceReset(void)
+{
+    int error = fakes_begin(FAKES_cudaDeviceReset);
+    if (error == cudaSuccess && fakes_device_count() == 0)
+        error = cudaErrorNoDevice;
+    if (error == cudaSuccess)
+        fakes_reset_context(fakes_thread_device());
+    return fakes_end(error);
+}
+
 cudaError_t cudaDeviceSynchronize(void)
 {
     fakes_context *context;

@@ -211,8 +211,9 @@ int fakes_begin_in(fakes_call call, fakes_context **out)
         atomic_fetch_add(&fakes_count.implicit, 1);
         fakes_set_current(context);
     }
-    if (context->device == NULL)
-        return cudaErrorDeviceUninitialized;
+    error = fakes_revive(context);
+    if (error != cudaSuccess)
+        return error;
     *out = context;
     return atomic_load(&context->spoilt);
 }

@@ -11,6 +11,7 @@
 fakes_machine fakes_the_machine;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* retaining and releasing */
+static unsigned long long last_id; /* that a context had; guarded by the lock */
 static fakes_context contexts[FAKES_DEVICES];
 static struct {
     bool is_set;
@@ -98,6 +99,7 @@ static int context_open(fakes_context *context)
     if (status != WEIR_OK)
         return fakes_error_of(context, status);
     context->device = self;
+    context->id = ++last_id;
     context->pool = NULL;
     atomic_store(&context->spoilt, 0);
     for (int i = 0; i < FAKES_DEVICES; i++)
@@ -111,7 +113,7 @@ int fakes_retain(int ordinal, fakes_context **out)
     int error = cudaSuccess;
     pthread_mutex_lock(&lock);
     context->ordinal = ordinal;
-    if (context->retained == 0)
+    if (context->device == NULL)
         error = context_open(context);
     if (error == cudaSuccess) {
         context->retained++;
@@ -119,6 +121,17 @@ int fakes_retain(int ordinal, fakes_context **out)
     }
     pthread_mutex_unlock(&lock);
     return error;
+}
+
+static void context_end(fakes_context *context, weir__emulated *device)
+{
+    fakes_forget_graphs(context);
+    fakes_forget_captures(device);
+    fakes_forget_objects(context);
+    fakes_forget_blocks(context);
+    fakes_forget_pools(context);
+    context->ops->close(device);
+    fakes_forget_jobs(context);
 }
 
 int fakes_release(int ordinal)
@@ -132,16 +145,40 @@ int fakes_release(int ordinal)
         context->device = NULL;
     }
     pthread_mutex_unlock(&lock);
-    if (device != NULL) {
-        fakes_forget_graphs(context);
-        fakes_forget_captures(device);
-        fakes_forget_objects(context);
-        fakes_forget_blocks(context);
-        fakes_forget_pools(context);
-        context->ops->close(device);
-        fakes_forget_jobs(context);
-    }
+    if (device != NULL)
+        context_end(context, device);
     return was_retained ? cudaSuccess : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+void fakes_reset_context(int ordinal)
+{
+    fakes_context *context = &contexts[ordinal];
+    pthread_mutex_lock(&lock);
+    weir__emulated *device = context->device;
+    context->device = NULL;
+    pthread_mutex_unlock(&lock);
+    if (device != NULL)
+        context_end(context, device);
+}
+
+int fakes_revive(fakes_context *context)
+{
+    int error = CUDA_SUCCESS;
+    pthread_mutex_lock(&lock);
+    if (context->retained == 0)
+        error = CUDA_ERROR_INVALID_CONTEXT;
+    else if (context->device == NULL)
+        error = context_open(context);
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+unsigned long long fakes_id_of(const fakes_context *context)
+{
+    pthread_mutex_lock(&lock);
+    unsigned long long id = context->id;
+    pthread_mutex_unlock(&lock);
+    return id;
 }
 
 int fakes_retain_implicitly(int ordinal, fakes_context **out)
@@ -171,7 +208,7 @@ weir__emulated *fakes_emulated(int ordinal)
 fakes_context *fakes_context_of(const void *handle)
 {
     for (int i = 0; i < FAKES_DEVICES; i++) {
-        if (handle == &contexts[i] && fakes_retained(i) > 0)
+        if (handle == &contexts[i] && fakes_emulated(i) != NULL)
             return &contexts[i];
     }
     return NULL;

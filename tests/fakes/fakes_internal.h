@@ -23,11 +23,12 @@
 #define FAKES_CALL_MAP(X)                                                        \
     X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetUuid) X(cuDeviceTotalMem)     \
     X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                     \
-    X(cuCtxPushCurrent) X(cuCtxGetCurrent) X(cuCtxSetCurrent)                    \
+    X(cuCtxGetId) X(cuCtxPushCurrent) X(cuCtxGetCurrent) X(cuCtxSetCurrent)      \
     X(cuDeviceCanAccessPeer) X(cuCtxEnablePeerAccess) X(cuCtxRecordEvent)        \
     X(cudaDriverGetVersion) X(cudaRuntimeGetVersion) X(cudaGetDeviceCount)       \
     X(cudaGetDriverEntryPoint) X(cudaGetDriverEntryPointByVersion)               \
     X(cudaDeviceGetAttribute) X(cudaSetDevice) X(cudaGetDevice)                  \
+    X(cudaDeviceReset)                                                           \
     X(cudaDeviceSynchronize) X(cudaMemGetInfo) X(cudaMalloc) X(cudaFree)         \
     X(cudaHostAlloc) X(cudaFreeHost) X(cudaHostRegister) X(cudaHostUnregister)   \
     X(cudaMallocManaged) X(cudaMemAdvise) X(cudaMemPrefetchAsync)                \
@@ -72,8 +73,10 @@ typedef enum fakes_call {
 /* The primary context of one device; a CUcontext points to it. */
 typedef struct fakes_context {
     int ordinal;
-    int retained;          /* guarded by the lock; the device lives while it is not 0 */
-    weir__emulated *device;
+    int retained;          /* guarded by the lock */
+    weir__emulated *device; /* lives while it is retained; null after a reset, until
+                             * somebody retains it or the runtime is called in it */
+    unsigned long long id; /* of this life of it; guarded by the lock */
     const weir__device_ops *ops;
     _Atomic int spoilt;    /* what every call answers; 0: nothing has gone wrong yet */
     atomic_bool is_implicit; /* a runtime call retains it until fakes_reset */
@@ -89,6 +92,11 @@ int fakes_driver_version(void); /* 0: none */
 int fakes_retain(int ordinal, fakes_context **out);
 int fakes_release(int ordinal);
 int fakes_retained(int ordinal);
+/* All that was made in the context is gone; who retains it still does. */
+void fakes_reset_context(int ordinal);
+/* Makes it anew after that, as the runtime does. Answers CUDA_ERROR_... */
+int fakes_revive(fakes_context *context);
+unsigned long long fakes_id_of(const fakes_context *context);
 /* As a runtime call without a context does: retained until fakes_reset. */
 int fakes_retain_implicitly(int ordinal, fakes_context **out);
 size_t fakes_memory_bytes(int ordinal);
@@ -98,7 +106,7 @@ int fakes_push(fakes_context *context);
 int fakes_pop(fakes_context **out);
 int fakes_pushed(void);
 void fakes_set_current(fakes_context *context);
-/* The context that `handle` is; null: it is none that lives. */
+/* The context that `handle` is; null: it is none that lives, or it was reset. */
 fakes_context *fakes_context_of(const void *handle);
 int fakes_thread_device(void);
 void fakes_set_thread_device(int ordinal);
