@@ -172,6 +172,8 @@ weir_status support_open(const char *name, const weir_device_options *options,
 
 void support_must_be_neat(bool all_closed)
 {
+    if (all_closed)
+        fakes_end_process();
     fakes_state state = fakes_look();
     must_equal(state.pushed, 0);
     must_equal(state.last_error, 0);
@@ -192,6 +194,7 @@ void support_must_be_neat(bool all_closed)
 
 void support_tidy_up(void)
 {
+    fakes_end_process();
     fakes_reset();
 }
 #else

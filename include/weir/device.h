@@ -44,7 +44,8 @@ weir_device_open(const char *name, const weir_device_options *options,
 
 /* Shares `device`, and returns it. The last unref closes it: an emulated one ends,
  * after a wait on the host for work that still runs; a CUDA device is only let go of,
- * and its work goes on. Resources hold a reference each, and so do adopted bytes
+ * and its work goes on: its primary context stays until the process ends, unless it
+ * was never used, or is lost. Resources hold a reference each, and so do adopted bytes
  * (weir/buffer.h), also where nothing but their deleter is left, which waits for uses:
  * without later calls nobody looks whether these are done, so weir_device_drain_sync
  * comes before the last unref. Null is ignored. */

@@ -21,6 +21,8 @@ weir_status weir__cuda_fail(weir__cuda *self, weir_status status, int32_t native
     va_start(args, format);
     vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
+    if (status == WEIR_DEVICE_LOST)
+        atomic_store(&self->is_lost, true);
     return self->host->fail(status, native_code, sentence);
 }
 
@@ -130,6 +132,8 @@ weir_status weir__cuda_enter(weir__cuda *self)
 {
     unsigned long long id = self->context_id;
     const char *call = "cuCtxGetId";
+    if (!atomic_load(&self->is_used))
+        atomic_store(&self->is_used, true);
     CUresult result = self->driver.context_id(self->context, &id);
     if (result == CUDA_SUCCESS && id != self->context_id)
         return weir__cuda_fail(self, WEIR_DEVICE_LOST, CUDA_ERROR_CONTEXT_IS_DESTROYED,

@@ -105,6 +105,8 @@ typedef struct weir__cuda {
     int driver_version;    /* the latest CUDA that it is for: 12040 is 12.4 */
     CUcontext context;     /* the primary one; null: not retained */
     unsigned long long context_id; /* as it was opened: another is not ours */
+    atomic_bool is_used;   /* a call was made there: something may run */
+    atomic_bool is_lost;   /* one has answered so: nothing does any more */
     bool reaches_pageable; /* ordinary host memory */
     bool moves_managed;    /* managed memory, when it is told to, and such ordinary */
     bool reaches_registered; /* the same once it is registered, at its own address */

@@ -2,7 +2,9 @@
  *
  * Nothing here makes a context but cuDevicePrimaryCtxRetain, and that only for the
  * device that was asked for; the context is the one that the runtime uses too, so
- * everything in the process that uses the device shares it. */
+ * everything in the process that uses the device shares it. Each open device holds it;
+ * and the first that was used leaves its hold when it is closed, for whoever lets go of
+ * the last resets the context, and ends the work there (cuDevicePrimaryCtxRelease). */
 #include <stdio.h>
 #include <string.h>
 
@@ -231,6 +233,19 @@ static weir_status device_start(weir__cuda *self)
     return status;
 }
 
+/* Whatever the driver answers: there is nobody left to tell. */
+static void let_go(weir__cuda *self)
+{
+    (void)weir__cuda_judge_driver(self, self->driver.context_release(self->device),
+                                  "cuDevicePrimaryCtxRelease");
+}
+
+static void device_end(weir__cuda *self)
+{
+    weir__cuda_mappings_end(self);
+    self->host->host_free(self);
+}
+
 static weir_status cuda_open(const weir__module_host *host, int32_t ordinal,
                              const weir__device_ops **ops, void **out)
 {
@@ -243,7 +258,9 @@ static weir_status cuda_open(const weir__module_host *host, int32_t ordinal,
     weir__cuda_mappings_begin(self);
     weir_status status = device_start(self);
     if (status != WEIR_OK) {
-        weir__cuda_close(self);
+        if (self->context != NULL)
+            let_go(self);
+        device_end(self);
         return status;
     }
     *ops = &weir__cuda_ops;
@@ -262,18 +279,25 @@ void weir__cuda_properties(void *device, weir_device_properties *out)
     out->pageable_access = self->reaches_pageable;
 }
 
-/* Whatever the driver answers: there is nobody left to tell. There is no wait: others
- * use the device too, and it would spoil every capture that goes on there. */
+atomic_bool weir__cuda_kept[WEIR__DEVICE_ORDINALS];
+
+/* There is no wait: others use the device too, and it would spoil every capture that
+ * goes on there. Of a device that is lost nothing is kept: unless others hold the
+ * context, the next that is opened gets a new one. */
 void weir__cuda_close(void *device)
 {
     weir__cuda *self = device;
-    if (self->context != NULL) {
-        (void)weir__cuda_judge_driver(self,
-                                      self->driver.context_release(self->device),
-                                      "cuDevicePrimaryCtxRelease");
+    atomic_bool *kept = &weir__cuda_kept[self->ordinal];
+    bool stays = false;
+    if (atomic_load(&self->is_lost)) {
+        if (atomic_exchange(kept, false))
+            let_go(self);
+    } else if (atomic_load(&self->is_used)) {
+        stays = !atomic_exchange(kept, true);
     }
-    weir__cuda_mappings_end(self);
-    self->host->host_free(self);
+    if (!stays)
+        let_go(self);
+    device_end(self);
 }
 
 const weir__module *weir__cuda_module(void)

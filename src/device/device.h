@@ -73,7 +73,7 @@ typedef struct weir__device_ops {
     const char *kind; /* "emulated", "cuda" */
 
     /* The last call: frees all. What runs is waited for on a device that ends with it,
-     * the emulated one, and goes on where others share the device. */
+     * the emulated one, and goes on on any other. */
     void (*close)(void *self);
     /* Fills ordinal, uuid, emulated, description, memory_bytes. */
     void (*properties)(void *self, weir_device_properties *out);

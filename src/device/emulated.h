@@ -467,9 +467,9 @@ void weir__work_run(const weir__work *work);
 /* The head of every primitive: takes the device's lock, whatever it answers, and fails
  * if the device is lost, or a fault is planned for this call. */
 weir_status weir__emulated_begin(weir__emulated *device, weir__call call);
-/* The same for what is no primitive. */
-weir_status weir__emulated_begin_unplanned(weir__emulated *device);
+weir_status weir__emulated_begin_unplanned(weir__emulated *device); /* no primitive's */
 weir_status weir__emulated_refuse_lost(weir__emulated *device);
+void weir__emulated_lose(weir__emulated *device); /* under the lock; no wait */
 weir_status weir__fault_plan(weir__emulated *device, const weir_emulated_fault *fault);
 
 /* ---- what calls would cost: emulated_costs.c ---- */

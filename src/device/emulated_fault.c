@@ -21,7 +21,7 @@ weir_status weir__emulated_refuse_lost(weir__emulated *device)
                              "emulated device %d is lost", (int)device->ordinal);
 }
 
-static void device_lose(weir__emulated *device)
+void weir__emulated_lose(weir__emulated *device)
 {
     device->is_lost = true;
     device->closed_gates = NULL;
@@ -63,7 +63,7 @@ static weir_status fault_tell(weir__emulated *device, weir__call call)
 {
     weir_status status = device->fault.status;
     if (status == WEIR_DEVICE_LOST) {
-        device_lose(device);
+        weir__emulated_lose(device);
         return weir__emulated_refuse_lost(device);
     }
     int32_t native = status == WEIR_OUT_OF_MEMORY ? WEIR__NATIVE_OUT_OF_MEMORY

@@ -41,6 +41,10 @@ WEIR_API weir__module_entry weir__cuda_module;
  * device with it. NOT_SUPPORTED: there is no module, or it is not of this version. */
 weir_status weir__cuda_open(int32_t ordinal, const weir__device_ops **ops, void **self);
 
+/* Of which ordinals the module holds the context beyond the last close: until the
+ * process ends, so that work goes on. The module's own; tests end a process by it. */
+extern atomic_bool weir__cuda_kept[WEIR__DEVICE_ORDINALS];
+
 #ifdef WEIR_TESTING
 /* In place of the file: what is linked into a test program, or null. */
 extern const weir__module *weir__module_linked;

@@ -119,19 +119,20 @@ static bool spoils_context(int error)
     }
 }
 
-/* Nothing that is left on the emulated device runs any more either. */
+void fakes_halt(weir__emulated *device)
+{
+    weir__mutex_lock(&device->lock);
+    weir__emulated_lose(device);
+    while (device->running > 0)
+        weir__cond_wait(&device->changed, &device->lock);
+    weir__mutex_unlock(&device->lock);
+}
+
 static void spoil(fakes_context *context, int error)
 {
-    weir_emulated_fault loss = { .struct_size = sizeof loss, .nth = 1,
-                                 .status = WEIR_DEVICE_LOST };
     int none = 0;
-    if (!atomic_compare_exchange_strong(&context->spoilt, &none, error))
-        return;
-    weir__mutex_lock(&context->device->lock);
-    (void)weir__fault_plan(context->device, &loss);
-    weir__mutex_unlock(&context->device->lock);
-    size_t free_bytes, total_bytes;
-    (void)context->ops->memory_info(context->device, &free_bytes, &total_bytes);
+    if (atomic_compare_exchange_strong(&context->spoilt, &none, error))
+        fakes_halt(context->device);
 }
 
 int fakes_error_of(fakes_context *context, weir_status status)

@@ -33,7 +33,7 @@ function(weir_fakes target kind)
 endfunction()
 
 weir_fakes(weir_fakes STATIC fakes/primitives.c fakes/primitives_range.c
-           fakes/shared.c)
+           fakes/process.c fakes/shared.c)
 target_link_libraries(weir_fakes PUBLIC weir_test PkgConfig::CMOCKA)
 # Tests that call the runtime themselves, as a program would.
 target_include_directories(weir_fakes SYSTEM PUBLIC ${cuda_include_dirs})

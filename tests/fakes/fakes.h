@@ -1,8 +1,9 @@
 /* fakes.h - the stand-in for the CUDA runtime and driver: what a test sets and asks.
  *
  * Behind each ordinal is one emulated device, which lives as long as somebody retains
- * the primary context. All functions that CUDA's headers declare and the stand-in does
- * not provide stop the program with their name.
+ * the primary context, and nobody resets it; what is in flight ends with it. All
+ * functions that CUDA's headers declare and the stand-in does not provide stop the
+ * program with their name.
  *
  * In a test program the emulated device is the program's own, and tests/support.c sets
  * what it is. The shared object has a copy of it, hidden, and takes its settings from
@@ -104,6 +105,9 @@ typedef struct fakes_state {
 } fakes_state;
 
 fakes_state fakes_look(void);
+/* As if the process ended here, for the test programs: the module keeps no context any
+ * more of a device that is closed, and no fault is planned. */
+void fakes_end_process(void);
 /* Claims nothing: all that is out is forgotten, and the thread has no context and no
  * last error. For after a test that leaves things behind on purpose, or has failed. */
 void fakes_reset(void);

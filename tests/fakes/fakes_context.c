@@ -123,8 +123,10 @@ int fakes_retain(int ordinal, fakes_context **out)
     return error;
 }
 
+/* Waits for nothing: what is in flight never ends, as it may on a real device. */
 static void context_end(fakes_context *context, weir__emulated *device)
 {
+    fakes_halt(device);
     fakes_forget_graphs(context);
     fakes_forget_captures(device);
     fakes_forget_objects(context);

@@ -122,6 +122,8 @@ CUresult fakes_end_driver(int error);
 /* The same for a call of the runtime's that works in the current context. */
 int fakes_begin_in(fakes_call call, fakes_context **out);
 
+/* Nothing that is left on the emulated device runs any more. */
+void fakes_halt(weir__emulated *device);
 /* The error of what the emulated device has answered. */
 int fakes_error_of(fakes_context *context, weir_status status);
 /* A stream as the emulated device knows it. */

@@ -166,6 +166,7 @@ cudaError_t kernels_begin(void)
 /* A call of the runtime's without a context has made one that only this ends. */
 void kernels_end(void)
 {
+    fakes_end_process();
     fakes_reset();
     while (jobs != NULL) {
         job *gone = jobs;
