@@ -19,7 +19,6 @@
  * thread sleeps meanwhile, so that nothing is cheaper than in a program with threads.
  *
  * Exit status: 0; 1 something failed; 2 wrong usage. */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +27,7 @@
 #include "allocator.h"
 #include "cases.h"
 #include "shim.h"
+#include "sleeper.h"
 
 typedef struct bench_options {
     const char *name, *script;
@@ -36,18 +36,6 @@ typedef struct bench_options {
     size_t batches; /* 0: to be measured */
     allocator_options allocator;
 } bench_options;
-
-/* ---- the other thread ---- */
-
-static pthread_mutex_t sleeping = PTHREAD_MUTEX_INITIALIZER;
-
-static void *sleep_on(void *argument)
-{
-    (void)argument;
-    pthread_mutex_lock(&sleeping);
-    pthread_mutex_unlock(&sleeping);
-    return NULL;
-}
 
 /* ---- a case on Google Benchmark ---- */
 
@@ -160,13 +148,9 @@ static int run_case(const bench_case *what, const bench_options *options)
     bench_run run = { .what = what, .threads = options->threads,
                       .path = options->script };
     allocator_options wanted = options->allocator;
-    pthread_t sleeper;
 
     wanted.streams = what->streams * run.threads;
-    if (wanted.streams > STREAMS_MAX || !allocator_open(&wanted))
-        return 1;
-    pthread_mutex_lock(&sleeping);
-    if (pthread_create(&sleeper, NULL, sleep_on, NULL) != 0)
+    if (wanted.streams > STREAMS_MAX || !allocator_open(&wanted) || !sleeper_start())
         return 1;
     bool good = what->kind->prepare(&run);
     if (good && options->batches > 0)
@@ -174,8 +158,7 @@ static int run_case(const bench_case *what, const bench_options *options)
     else if (good)
         good = measure(&run, options->seconds);
     script_clear(&run.script);
-    pthread_mutex_unlock(&sleeping);
-    pthread_join(sleeper, NULL);
+    sleeper_end();
     allocator_close();
     if (!good)
         fprintf(stderr, "%s: %s has failed\n", allocator_name, what->name);

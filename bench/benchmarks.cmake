@@ -9,7 +9,8 @@ set_target_properties(bench_shim PROPERTIES CXX_STANDARD 17 CXX_EXTENSIONS OFF)
 target_compile_options(bench_shim PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Werror)
 target_link_libraries(bench_shim PUBLIC benchmark::benchmark)
 
-add_library(bench_cases STATIC cases.c cases_loops.c cases_threads.c draws.c work.c)
+add_library(bench_cases STATIC cases.c cases_loops.c cases_threads.c draws.c
+            sleeper.c work.c)
 weir_house(bench_cases)
 target_link_libraries(bench_cases PUBLIC Threads::Threads m)
 

@@ -13,7 +13,8 @@
  *     {"name": "handover/4K", "samples": 1000, "ns": [quartile, median, quartile],
  *      "calls": {"event_record": per sample, ...}}
  *
- * All times are of the host's clock, whose own cost ("clock") is in them.
+ * All times are of the host's clock, whose own cost ("clock") is in them. A second
+ * thread sleeps meanwhile, as in bench.c.
  *
  * Exit status: 0; 1 something failed. */
 #include <pthread.h>
@@ -24,6 +25,7 @@
 
 #include "allocator.h"
 #include "allocator_weir.h"
+#include "sleeper.h"
 #include "work.h"
 
 #define SAMPLES_MAX 4096
@@ -384,6 +386,8 @@ int main(int argc, char **argv)
                 { "growth", all_growths }, { "trim", all_trims },
                 { "refusal", all_refusals }, { "priming", all_primings } };
 
+    if (!sleeper_start())
+        return 1;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         bool wanted = argc == 1;
         for (int k = 1; k < argc; k++)
@@ -391,5 +395,6 @@ int main(int argc, char **argv)
         if (wanted)
             all[i].run();
     }
+    sleeper_end();
     return 0;
 }
