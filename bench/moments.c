@@ -5,7 +5,8 @@
  *     handover   memory freed on one stream, wanted on another, and there is no other
  *     growth     a pool that starts empty takes 1 GiB
  *     trim       it gives all of that back
- *     refusal    a full pool of many free blocks, none of which is large enough
+ *     refusal    a full pool of many free blocks, none of which is large enough: the
+ *                first, which empties the caches; and one that finds them empty
  *     priming    RMM's ASYNC_PRIMING: 100 blocks of 0.9 % of the device, two rounds
  *
  * Prints one JSON object in a line for each:
@@ -272,38 +273,62 @@ static void all_trims(void)
 
 #define REFUSALS 200
 
-/* 1 GiB in blocks of 64 KiB, of which every second is free, on `streams` streams by
+#define REFUSED_BYTES (64 * KIB)
+#define REFUSED_COUNT (GIB / REFUSED_BYTES)
+
+/* Takes or frees every `step`th block from number `first`, on `streams` streams by
  * turns. */
-static void refusal(const char *name, unsigned streams)
+static void each(void **blocks, size_t first, size_t step, unsigned streams, bool takes)
 {
-    size_t bytes = 64 * KIB, count = GIB / bytes;
-    void **blocks = calloc(count, sizeof *blocks);
+    for (size_t i = first; i < REFUSED_COUNT; i += step) {
+        unsigned stream = 1 + (unsigned)(i / 2 % streams);
+        if (takes)
+            blocks[i] = take(REFUSED_BYTES, stream);
+        else
+            allocator_deallocate(blocks[i], REFUSED_BYTES, stream);
+    }
+}
+
+static void be_refused(void)
+{
     weir_status status = WEIR_OK;
     void *ptr;
+
+    TIMED(status = weir_allocate(weir_under_test(), weir_under_test_stream(1),
+                                 2 * REFUSED_BYTES, WEIR_ALIGNMENT, &ptr));
+    must(status == WEIR_OUT_OF_MEMORY || status == WEIR_LIMIT_REACHED, the.name);
+}
+
+/* 1 GiB of blocks, of which every second is free. A refusal empties the caches; if each
+ * is to be a first one, they are filled again in between. */
+static void refusal(const char *name, unsigned streams, bool first)
+{
+    void **blocks = calloc(REFUSED_COUNT, sizeof *blocks);
 
     must(blocks != NULL, name);
     begin("pool(initial=1GiB, limit=1GiB)/device", streams);
     moment_begin(name);
-    for (size_t i = 0; i < count; i++)
-        blocks[i] = take(bytes, 1 + (unsigned)(i / 2 % streams));
-    for (size_t i = 0; i < count; i += 2)
-        allocator_deallocate(blocks[i], bytes, 1 + (unsigned)(i / 2 % streams));
+    each(blocks, 0, 1, streams, true);
+    each(blocks, 0, 2, streams, false);
     for (size_t i = 0; i < REFUSALS; i++) {
-        TIMED(status = weir_allocate(weir_under_test(), weir_under_test_stream(1),
-                                     2 * bytes, WEIR_ALIGNMENT, &ptr));
-        must(status == WEIR_OUT_OF_MEMORY || status == WEIR_LIMIT_REACHED, name);
+        be_refused();
+        if (first) {
+            each(blocks, 0, 2, streams, true);
+            each(blocks, 0, 2, streams, false);
+        }
     }
     moment_end();
-    for (size_t i = 1; i < count; i += 2)
-        allocator_deallocate(blocks[i], bytes, 1 + (unsigned)(i / 2 % streams));
+    each(blocks, 1, 2, streams, false);
     allocator_close();
     free(blocks);
 }
 
 static void all_refusals(void)
 {
-    refusal("refusal/8192 free, one stream", 1);
-    refusal("refusal/8192 free, four streams", 4);
+    refusal("refusal/8192 free, one stream", 1, true);
+    refusal("refusal/8192 free, one stream, again", 1, false);
+    refusal("refusal/8192 free, four streams", 4, true);
+    refusal("refusal/8192 free, four streams, again", 4, false);
 }
 
 /* ---- priming ---- */
