@@ -1,6 +1,6 @@
 /* moments.c - bench_moments: what happens seldom, and how long it takes.
  *
- *     bench_moments [NAME...]     those whose names begin so; all
+ *     bench_moments [NAME...]     those whose names begin so, as "handover/4K"; all
  *
  *     handover   memory freed on one stream, wanted on another, and there is no other
  *     growth     a pool that starts empty takes 1 GiB
@@ -17,7 +17,7 @@
  * All times are of the host's clock, whose own cost ("clock") is in them. A second
  * thread sleeps meanwhile, as in bench.c.
  *
- * Exit status: 0; 1 something failed. */
+ * Exit status: 0; 1 something failed; 2 no name begins so. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +30,7 @@
 #include "work.h"
 
 #define SAMPLES_MAX 4096
+#define WORDS_MAX   16
 
 /* ---- measuring ---- */
 
@@ -48,6 +49,33 @@ static double now_ns(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
+
+/* What was asked for, and whether it was found; without any, all is wanted. */
+static struct {
+    char **words;
+    size_t count;
+    bool only_looks; /* nothing is wanted yet: it is seen which names there are */
+    bool found[WORDS_MAX];
+} asked;
+
+static bool is_wanted(const char *name)
+{
+    bool wanted = asked.count == 0;
+
+    for (size_t i = 0; i < asked.count; i++) {
+        bool begins = strncmp(name, asked.words[i], strlen(asked.words[i])) == 0;
+        asked.found[i] = asked.found[i] || begins;
+        wanted = wanted || begins;
+    }
+    return wanted && !asked.only_looks;
+}
+
+/* The moment of that name, if it is wanted. */
+#define IF_WANTED(MOMENT, NAME, ...)                                             \
+    do {                                                                         \
+        if (is_wanted(NAME))                                                     \
+            MOMENT(NAME, __VA_ARGS__);                                           \
+    } while (0)
 
 static void moment_begin(const char *name)
 {
@@ -217,10 +245,10 @@ static void handover_from_a_sleeper(const char *name, size_t bytes)
 
 static void all_handovers(void)
 {
-    handover("handover/4K", 4 * KIB, 1);
-    handover("handover/1M", MIB, 1);
-    handover("handover/4K/batch of 32", 4 * KIB, BATCH);
-    handover_from_a_sleeper("handover/4K/sleeping thread's", 4 * KIB);
+    IF_WANTED(handover, "handover/4K", 4 * KIB, 1);
+    IF_WANTED(handover, "handover/1M", MIB, 1);
+    IF_WANTED(handover, "handover/4K/batch of 32", 4 * KIB, BATCH);
+    IF_WANTED(handover_from_a_sleeper, "handover/4K/sleeping thread's", 4 * KIB);
 }
 
 /* ---- growth and trim ---- */
@@ -259,14 +287,14 @@ static void grow_and_trim(const char *name, size_t bytes, bool is_trim)
 
 static void all_growths(void)
 {
-    grow_and_trim("growth/1 GiB of 64K", 64 * KIB, false);
-    grow_and_trim("growth/1 GiB of 1M", MIB, false);
+    IF_WANTED(grow_and_trim, "growth/1 GiB of 64K", 64 * KIB, false);
+    IF_WANTED(grow_and_trim, "growth/1 GiB of 1M", MIB, false);
 }
 
 static void all_trims(void)
 {
-    grow_and_trim("trim/1 GiB of 64K", 64 * KIB, true);
-    grow_and_trim("trim/1 GiB of 1M", MIB, true);
+    IF_WANTED(grow_and_trim, "trim/1 GiB of 64K", 64 * KIB, true);
+    IF_WANTED(grow_and_trim, "trim/1 GiB of 1M", MIB, true);
 }
 
 /* ---- refusal ---- */
@@ -325,10 +353,10 @@ static void refusal(const char *name, unsigned streams, bool first)
 
 static void all_refusals(void)
 {
-    refusal("refusal/8192 free, one stream", 1, true);
-    refusal("refusal/8192 free, one stream, again", 1, false);
-    refusal("refusal/8192 free, four streams", 4, true);
-    refusal("refusal/8192 free, four streams, again", 4, false);
+    IF_WANTED(refusal, "refusal/8192 free, one stream", 1, true);
+    IF_WANTED(refusal, "refusal/8192 free, one stream, again", 1, false);
+    IF_WANTED(refusal, "refusal/8192 free, four streams", 4, true);
+    IF_WANTED(refusal, "refusal/8192 free, four streams, again", 4, false);
 }
 
 /* ---- priming ---- */
@@ -380,46 +408,69 @@ static void all_primings(void)
 {
     const char *const bare = "async", *const primed = "async(primed=32GiB)";
 
-    prime("priming/async/make", bare, PRIMING_MAKE, false);
-    prime("priming/async/first", bare, PRIMING_FIRST, false);
-    prime("priming/async/round 1", bare, PRIMING_ROUND, false);
-    prime("priming/async/round 2", bare, PRIMING_ROUND, true);
-    prime("priming/primed async/make", primed, PRIMING_MAKE, false);
-    prime("priming/primed async/first", primed, PRIMING_FIRST, false);
-    prime("priming/primed async/round 1", primed, PRIMING_ROUND, false);
-    prime("priming/primed async/round 2", primed, PRIMING_ROUND, true);
+    IF_WANTED(prime, "priming/async/make", bare, PRIMING_MAKE, false);
+    IF_WANTED(prime, "priming/async/first", bare, PRIMING_FIRST, false);
+    IF_WANTED(prime, "priming/async/round 1", bare, PRIMING_ROUND, false);
+    IF_WANTED(prime, "priming/async/round 2", bare, PRIMING_ROUND, true);
+    IF_WANTED(prime, "priming/primed async/make", primed, PRIMING_MAKE, false);
+    IF_WANTED(prime, "priming/primed async/first", primed, PRIMING_FIRST, false);
+    IF_WANTED(prime, "priming/primed async/round 1", primed, PRIMING_ROUND, false);
+    IF_WANTED(prime, "priming/primed async/round 2", primed, PRIMING_ROUND, true);
 }
 
 /* ---- the program ---- */
 
-static void clock_alone(void)
+static void clock_alone(const char *name)
 {
     begin(NULL, 0);
-    moment_begin("clock");
+    moment_begin(name);
     for (size_t i = 0; i < SAMPLES_MAX; i++)
         TIMED((void)0);
     moment_end();
     allocator_close();
 }
 
+static void all_moments(void)
+{
+    if (is_wanted("clock"))
+        clock_alone("clock");
+    all_handovers();
+    all_growths();
+    all_trims();
+    all_refusals();
+    all_primings();
+}
+
+/* False: it was said of which there is none. */
+static bool all_are_found(void)
+{
+    bool good = true;
+
+    asked.only_looks = true;
+    all_moments();
+    asked.only_looks = false;
+    for (size_t i = 0; i < asked.count; i++) {
+        if (!asked.found[i])
+            fprintf(stderr, "bench_moments: no moment's name begins with '%s'\n",
+                    asked.words[i]);
+        good = good && asked.found[i];
+    }
+    return good;
+}
+
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } all[] = { { "clock", clock_alone }, { "handover", all_handovers },
-                { "growth", all_growths }, { "trim", all_trims },
-                { "refusal", all_refusals }, { "priming", all_primings } };
-
+    asked.words = argv + 1;
+    asked.count = (size_t)argc - 1;
+    if (asked.count > WORDS_MAX) {
+        fprintf(stderr, "bench_moments: more than %d names\n", WORDS_MAX);
+        return 2;
+    }
+    if (!all_are_found())
+        return 2;
     if (!sleeper_start())
         return 1;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        bool wanted = argc == 1;
-        for (int k = 1; k < argc; k++)
-            wanted = wanted || strcmp(argv[k], all[i].name) == 0;
-        if (wanted)
-            all[i].run();
-    }
+    all_moments();
     sleeper_end();
     return 0;
 }
