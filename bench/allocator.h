@@ -25,6 +25,10 @@ typedef struct allocator_options {
 extern const char *const allocator_name;
 const char *allocator_description(void);
 
+/* Whether it makes something of an option that is for Weir, as "--spec"; what it does
+ * not is wrong usage. */
+bool allocator_takes(const char *option);
+
 /* False: it was said why, on stderr. One at a time. */
 bool allocator_open(const allocator_options *options);
 void allocator_close(void);

@@ -19,6 +19,11 @@ const char *allocator_description(void)
                     : "cudaMalloc";
 }
 
+bool allocator_takes(const char *option)
+{
+    return strcmp(option, "--spec") == 0;
+}
+
 static bool good(const char *call, cudaError_t error)
 {
     if (error == cudaSuccess)
@@ -42,6 +47,11 @@ static bool keep_everything(void)
 bool allocator_open(const allocator_options *options)
 {
     is_async = options->spec != NULL && strcmp(options->spec, "async") == 0;
+    if (options->spec != NULL && !is_async) {
+        fprintf(stderr, "%s: --spec is \"async\" or is left out, not \"%s\"\n",
+                allocator_name, options->spec);
+        return false;
+    }
     if (is_async && !keep_everything())
         return false;
     while (stream_count < options->streams) {

@@ -26,6 +26,12 @@ const char *allocator_description(void)
     return text;
 }
 
+bool allocator_takes(const char *option)
+{
+    (void)option;
+    return false;
+}
+
 /* Makes sure that malloc is whose it should be. */
 bool allocator_open(const allocator_options *options)
 {

@@ -9,6 +9,12 @@ const char *allocator_description(void)
     return "the harness itself: hands out a fixed address";
 }
 
+bool allocator_takes(const char *option)
+{
+    (void)option;
+    return false;
+}
+
 bool allocator_open(const allocator_options *options)
 {
     (void)options;

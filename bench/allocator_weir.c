@@ -40,6 +40,12 @@ const char *allocator_description(void)
     return text;
 }
 
+bool allocator_takes(const char *option)
+{
+    (void)option;
+    return true;
+}
+
 bool say_failed(const char *what)
 {
     fprintf(stderr, "weir: %s: %s\n", what, weir_last_error().message);

@@ -9,11 +9,14 @@
  *     --batches N     does so many batches of work in the function bench_counted, for
  *                     a program that counts instructions, and measures nothing; says
  *                     {"units": how many that were}
- *     --spec TEXT     for Weir: resources to build; default "pool/device"
+ *     --spec TEXT     for Weir: resources to build; default "pool/device"; for CUDA:
+ *                     "async"
  *     --memory BYTES  for Weir: of the emulated device; default 64 GiB
  *     --device NAME   for Weir: the device; default an emulated one, without work
  *     --unknown       for Weir: streams that it is not told of
  *     --own           for Weir: each thread's own stream, the per-thread default one
+ *
+ * What is for Weir is wrong usage with another allocator.
  *
  * Prints Google Benchmark's JSON; a unit is what the case says, mostly a pair. A second
  * thread sleeps meanwhile, so that nothing is cheaper than in a program with threads.
@@ -175,6 +178,20 @@ static bool read_count(const char *text, size_t most, size_t *out)
     return true;
 }
 
+/* Those that are for Weir are known by every program, and taken by few. */
+static bool is_taken(const char *option)
+{
+    static const char *const for_weir[] = { "--spec", "--memory", "--device",
+                                            "--unknown", "--own" };
+    for (size_t i = 0; i < sizeof for_weir / sizeof *for_weir; i++) {
+        if (strcmp(option, for_weir[i]) != 0 || allocator_takes(option))
+            continue;
+        fprintf(stderr, "%s: %s means nothing to it\n", allocator_name, option);
+        return false;
+    }
+    return true;
+}
+
 static bool read_option(const char *option, const char *value, bench_options *out)
 {
     size_t number = 0;
@@ -210,7 +227,9 @@ static bool read_options(int argc, char **argv, bench_options *out)
         return false;
     out->name = argv[1];
     for (int i = 2; i < argc; i++) {
-        if (strcmp(argv[i], "--unknown") == 0) {
+        if (!is_taken(argv[i])) {
+            return false;
+        } else if (strcmp(argv[i], "--unknown") == 0) {
             out->allocator.unknown = true;
         } else if (strcmp(argv[i], "--own") == 0) {
             out->allocator.own = true;

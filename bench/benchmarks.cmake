@@ -26,13 +26,10 @@ bench_program(null allocator_null.c own_cases_none.c)
 bench_program(weir allocator_weir.c own_cases_weir.c cases_buffers.c)
 target_link_libraries(bench_weir PRIVATE weir)
 
-# What is not a matter of pairs.
+# What is not a matter of pairs, besides bench_moments.
 add_executable(bench_memory memory.c allocator_weir.c)
-add_executable(bench_moments moments.c allocator_weir.c)
-foreach(target bench_memory bench_moments)
-    weir_house(${target})
-    target_link_libraries(${target} PRIVATE bench_cases weir)
-endforeach()
+weir_house(bench_memory)
+target_link_libraries(bench_memory PRIVATE bench_cases weir)
 
 # bench_malloc(NAME LIBRARY): a malloc, whose library's file is called LIBRARY; it stays
 # although nothing names it.

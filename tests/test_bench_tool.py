@@ -5,7 +5,9 @@ peers and no matplotlib.
 """
 import csv
 import io
+import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -20,12 +22,15 @@ import bench_run
 import bench_table
 
 # A benchmark program that takes 3 ns by itself and 10 with "weir", the processor's time
-# being two less than the clock's; and breaks where it is asked for W3.
+# being two less than the clock's. It breaks where it is asked for W3, and says nothing
+# of W2 and half of it of W1/256 and W1/1M.
 PROGRAM = """#!/bin/sh
 echo "$0 $*" >> "$0.log"
 ns=3 threads=1 record=0
 case $0 in *weir) ns=10 record=0.5;; esac
 case $1 in W3) echo "the work has failed" >&2; exit 1;; esac
+case $1 in W2) echo '{}'; exit 0;; W1/256) echo '{"benchmarks": ['; exit 0;; esac
+case $1 in W1/1M) echo '{"benchmarks": [{"threads": 1}]}'; exit 0;; esac
 case $2 in --threads) threads=$3;; esac
 echo '{"benchmarks": [{"threads": '$threads', "cpu_time": '$((ns - 2))', "real_time": 0,
  "items_per_second": '$((threads * 1000000000 / ns))', "event_record": '$record',
@@ -83,6 +88,81 @@ class Programs(unittest.TestCase):
         self.assertEqual(len(self.bench.failures), 3)
         self.assertIn("the work has failed", self.bench.failures[0])
         self.assertIn("No such file", self.bench.failures[2])
+
+
+    def test_what_tells_nothing_is_a_failure(self):
+        items = [bench_plan.case_item(name, ["weir"])
+                 for name in ["W1/256", "W2", "W1/1M", "W4"]]
+        found = self.figures(items, rounds=1)
+        self.assertEqual([list(found[item.key]) for item in items],
+                         [[], [], [], ["weir"]])
+        self.assertEqual(len(self.bench.failures), 3)
+        self.assertIn("no JSON object", self.bench.failures[0])
+        self.assertIn("no JSON object", self.bench.failures[1])
+        self.assertIn("no figures", self.bench.failures[2])
+
+    def test_options_for_weir_are_given_to_no_other(self):
+        item = bench_plan.Item("W4", ["W4"], ["null", "weir"], ["--memory", "5"])
+        self.figures([item], rounds=1)
+        for name, told in [("weir", "W4 --memory 5 --seconds"),
+                           ("null", "W4 --seconds")]:
+            path = os.path.join(self.folder, f"bench_{name}.log")
+            with open(path, encoding="ascii") as log:
+                self.assertIn(f"bench_{name} {told}", log.read())
+
+
+def program(name):
+    """Where the tests are built with it, in the folder of `weir`."""
+    tool = os.environ.get("WEIR_TOOL", "")
+    return os.path.join(os.path.dirname(tool), "bench", name)
+
+
+class WrongUsage(unittest.TestCase):
+    def refused(self, status, words, *command):
+        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True,
+                             text=True, timeout=60, check=False)
+        self.assertEqual((ran.returncode, ran.stdout), (status, ""), command)
+        self.assertIn(words, ran.stderr)
+        self.assertNotIn("Traceback", ran.stderr)
+
+    def test_of_the_tool_before_it_builds_anything(self):
+        tool = os.path.join(TOP, "tools", "bench")
+        presets = os.path.join(TOP, "CMakePresets.json")
+        for status, words, *options in [
+                (2, "no figure's name begins with 'nonsense'", "--only", "nonsense"),
+                (2, "begins with 'nonsense'", "--quick", "--only", "W5", "nonsense"),
+                (2, "'-1' is not 1 or more", "--rounds", "-1"),
+                (2, "'0' is not 1 or more", "--rounds", "0"),
+                (2, "'0' is not more than 0", "--seconds", "0"),
+                (2, "'nan' is not more than 0", "--seconds", "nan"),
+                (2, "--against wants --table", "--against", "x"),
+                (2, "of a whole run", "--quick", "--record"),
+                (1, "/nope: No such file", "--table", "/nope"),
+                (1, "/nope: No such file", "--record", "/nope"),
+                (1, "no JSON", "--table", tool),
+                (1, "not the results", "--table", presets)]:
+            self.refused(status, words, sys.executable, tool, *options)
+
+    def test_of_the_programs(self):
+        programs = [program(name) for name in
+                    ["pairs_glibc", "pairs_cuda_stand_in", "bench_moments"]]
+        if not all(map(os.path.isfile, programs)):
+            self.skipTest("the programs are not built here")
+        glibc, cuda, moments = programs
+        for option, *value in [("--spec", "pool/device"), ("--device", "cuda:0"),
+                               ("--memory", "5"), ("--unknown",), ("--own",)]:
+            self.refused(2, f"{option} means nothing", glibc, "W1/4K", option, *value)
+        self.refused(2, "--device means nothing", cuda, "W1/4K", "--device", "cuda:0")
+        self.refused(1, 'not "asynch"', cuda, "W1/4K", "--spec", "asynch")
+        self.refused(2, "begins with 'nonsense'", moments, "clock", "nonsense")
+
+    def test_moments_are_those_whose_names_begin_so(self):
+        if not os.path.isfile(program("bench_moments")):
+            self.skipTest("it is not built here")
+        said = subprocess.run([program("bench_moments"), "cl", "handover/1M"],
+                              capture_output=True, text=True, timeout=60, check=True)
+        names = [json.loads(line)["name"] for line in said.stdout.splitlines()]
+        self.assertEqual(names, ["clock", "handover/1M"])
 
 
 class Plan(unittest.TestCase):

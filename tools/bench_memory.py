@@ -40,7 +40,9 @@ def replay(bench, trace, *options):
     tool = os.path.join(os.path.dirname(bench.folder), "weir")
     said = bench.json([tool, "replay", trace, "--json", "--device", "emulated",
                        *options])
-    return said["results"][0] if said else {}
+    if not said.get("results"):
+        return {}
+    return said["results"][0]
 
 
 def of_traces(bench, quick, say):
@@ -79,8 +81,12 @@ def of_many(bench, say):
 
 def moments(bench, say):
     say("moments")
-    lines = bench.output([program(bench, "bench_moments")]).splitlines()
-    return [json.loads(line) for line in lines]
+    command = [program(bench, "bench_moments")]
+    try:
+        return [json.loads(line) for line in bench.output(command).splitlines()]
+    except ValueError:
+        bench.fail("bench_moments", "what it printed is not JSON, line by line")
+        return []
 
 
 def measure(bench, quick, say):

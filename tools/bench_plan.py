@@ -65,10 +65,16 @@ def target_of(key):
 
 
 class Item:
-    """A figure to measure: one process per allocator and round."""
+    """A figure to measure: one process per allocator and round. Options of `for_weir`
+    mean nothing to the others."""
 
-    def __init__(self, key, arguments, allocators):
+    def __init__(self, key, arguments, allocators, for_weir=()):
         self.key, self.arguments, self.allocators = key, arguments, allocators
+        self.for_weir = for_weir
+
+    def arguments_of(self, allocator):
+        more = self.for_weir if allocator.startswith("weir") else []
+        return [*self.arguments, *more]
 
 
 def case_item(name, allocators, threads=1):
@@ -99,9 +105,8 @@ def items_of(quick, cores, scripts):
     for name, path in scripts.items():
         items.append(Item("trace/" + name, ["trace", "--script", path], ALL))
     if not quick:
-        items += [Item(name, [name, *RMM_POOL], ["null", "weir"])
-                  for name in RMM_RANDOM]
-        items += [Item(name, [name, *RMM_POOL], ["weir"]) for name in RMM_OTHERS]
+        items += [Item(name, [name], ["null", "weir"], RMM_POOL) for name in RMM_RANDOM]
+        items += [Item(name, [name], ["weir"], RMM_POOL) for name in RMM_OTHERS]
         items += [case_item(name, ALL) for name in SIZES]
         items += [case_item(name, ALL) for name in [*LIVE, *LIVE_LARGE]
                   if name not in WORKLOADS]

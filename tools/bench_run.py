@@ -28,9 +28,13 @@ class Bench:
         program, *options = bench_plan.PROGRAMS[allocator]
         return [os.path.join(self.folder, program), *arguments, *options]
 
+    @staticmethod
+    def words_of(command):
+        return " ".join([os.path.basename(command[0]), *command[1:]])
+
     def output(self, command):
         """What it printed; "" and a failure on record if it failed."""
-        words = " ".join([os.path.basename(command[0]), *command[1:]])
+        words = self.words_of(command)
         try:
             ran = subprocess.run(command, stdin=subprocess.DEVNULL, text=True,
                                  capture_output=True, timeout=LIMIT_S, check=False)
@@ -51,25 +55,42 @@ class Bench:
         print(f"bench: {what}: {why}", file=sys.stderr)
 
     def json(self, command):
-        """What it printed, or {}."""
+        """What it printed, or {}; what is no object with something in it has failed."""
         text = self.output(command)
-        return json.loads(text) if text else {}
+        if not text:
+            return {}
+        try:
+            said = json.loads(text)
+        except ValueError:
+            said = None
+        if isinstance(said, dict) and said:
+            return said
+        self.fail(self.words_of(command), "what it printed is no JSON object")
+        return {}
 
     def measure(self, allocator, item):
         """One run, or None: {"ns": per unit and thread, "wall" and "cpu": by the clock
         and of the processor's time, "calls": by kind}. With one thread "ns" is "cpu",
         which does not grow where others take the core away; with more, "wall"."""
-        arguments = [*item.arguments, "--seconds", str(self.seconds)]
+        arguments = [*item.arguments_of(allocator), "--seconds", str(self.seconds)]
         said = self.json(self.command(allocator, arguments))
         if not said:
             return None
-        run = said["benchmarks"][0]
-        if run.get("error_occurred"):
-            self.fail(f"{allocator} {item.key}", run["error_message"])
+        try:
+            run = said["benchmarks"][0]
+            if run.get("error_occurred"):
+                self.fail(f"{allocator} {item.key}", run["error_message"])
+                return None
+            return one_run(run)
+        except (LookupError, TypeError, ZeroDivisionError):
+            self.fail(f"{allocator} {item.key}", "its JSON has no figures")
             return None
-        wall = run["threads"] * 1e9 / run["items_per_second"]
-        return {"ns": run["cpu_time"] if run["threads"] == 1 else wall, "wall": wall,
-                "cpu": run["cpu_time"], "calls": {kind: run[kind] for kind in CALLS}}
+
+
+def one_run(run):
+    wall = run["threads"] * 1e9 / run["items_per_second"]
+    return {"ns": run["cpu_time"] if run["threads"] == 1 else wall, "wall": wall,
+            "cpu": run["cpu_time"], "calls": {kind: run[kind] for kind in CALLS}}
 
 
 def measure_all(bench, items, rounds, say):
@@ -123,7 +144,8 @@ SMALLER = ["--memory", str(8 << 30)]
 def instructions_of(bench, allocator, case, say):
     """Instructions per pair, by valgrind; None: it has failed."""
     say(f"instructions: {case}, {allocator}")
-    programs = bench.command(allocator, [case, "--batches", "5", *SMALLER])
+    smaller = SMALLER if allocator.startswith("weir") else []
+    programs = bench.command(allocator, [case, "--batches", "5", *smaller])
     out = os.path.join(bench.folder, "callgrind.out")
     command = ["valgrind", "--tool=callgrind", "--toggle-collect=bench_counted",
                "--callgrind-out-file=" + out, *programs]
@@ -168,6 +190,10 @@ def processor():
             .format(**fields))
 
 
+def cores():
+    return len(os.sched_getaffinity(0))
+
+
 def machine():
     versions = {}
     for package in PACKAGES:
@@ -175,7 +201,7 @@ def machine():
         versions[package] = version or "?"
     kernel = re.match(r"[\d.]*", platform.release()).group()
     system = platform.freedesktop_os_release().get("PRETTY_NAME", "?")
-    return {"processor": processor(), "cores": len(os.sched_getaffinity(0)),
+    return {"processor": processor(), "cores": cores(),
             "kernel": kernel, "system": system, "packages": versions,
             "commit": said_by(["git", "describe", "--always", "--dirty"]),
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
