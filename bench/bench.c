@@ -78,6 +78,7 @@ static bool measure(bench_run *run, double seconds)
     const shim_case what = {
         .name = run->what->name,
         .threads = (int)run->threads,
+        .crew = run->what->crew == 0 ? 1 : (int)run->what->crew,
         .self = run,
         .open = case_open,
         .run = case_run,

@@ -94,7 +94,7 @@ const bench_case cases[] = {
     { .name = "threads/shared-stream", .kind = &kind_shared_stream, .streams = 1,
       .bytes = 4 * KIB },
     { .name = "threads/freed-by-another", .kind = &kind_other_thread, .streams = 1,
-      .bytes = 4 * KIB },
+      .crew = 2, .bytes = 4 * KIB },
     { .name = "trace", .kind = &kind_script, .streams = 1 },
     RMM_RANDOM(1000),
     RMM_RANDOM(10000),

@@ -35,6 +35,7 @@ struct bench_case {
     const char *name;
     const bench_kind *kind;
     unsigned streams;        /* of each thread, besides the default stream */
+    unsigned crew;           /* threads that do a unit together; 0: each its own */
     size_t bytes, depth;     /* of lifo */
     turnover_shape shape;    /* of turnover and lookup; each thread has its own seed */
     size_t count, bytes_max; /* of a random script */

@@ -48,12 +48,12 @@ void measure(benchmark::State &state, const shim_case *what, void **kept)
         good = what->run(what->self, opened, what->batch);
     if (!good)
         fail(state, "the work has failed");
-    state.SetItemsProcessed(state.iterations());
+    state.SetItemsProcessed(state.iterations() / what->crew);
 
     if (state.thread_index() == 0) {
         after.take(what);
         const double units = static_cast<double>(state.iterations())
-                             * state.threads();
+                             * state.threads() / what->crew;
         for (size_t i = 0; i < after.number; i++)
             state.counters[after.values[i].name] =
                 (after.values[i].value - before.values[i].value) / units;

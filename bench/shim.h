@@ -25,9 +25,10 @@ typedef struct shim_counter {
 typedef struct shim_case {
     const char *name;
     int threads;
+    int crew;                              /* threads that do a unit together */
     void *self;                            /* the first argument of all below */
     void *(*open)(void *self, int thread); /* null: it was said why */
-    /* Does `count` units of work; false: something failed. */
+    /* Does `count` units of work, or its part of them; false: something failed. */
     bool (*run)(void *self, void *opened, size_t count);
     void (*close)(void *self, void *opened);
     size_t batch;                          /* `count` is always this much */

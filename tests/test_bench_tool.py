@@ -18,6 +18,7 @@ import bench_memory
 import bench_plan
 import bench_record
 import bench_reference
+import bench_results
 import bench_run
 import bench_table
 
@@ -78,6 +79,18 @@ class Programs(unittest.TestCase):
         self.assertEqual(found["weir"]["gross"], 10)
         with open(os.path.join(self.folder, "bench_weir.log"), encoding="ascii") as log:
             self.assertIn("bench_weir W6a --threads 4 --seconds 0.5", log.read())
+
+    def test_what_two_threads_do_together_is_counted_once(self):
+        run = {"threads": 2, "cpu_time": 30, "items_per_second": 2e7, "event_record": 1,
+               "event_query": 0, "stream_wait_event": 0, "others": 0}
+        one = bench_run.one_run(run, 2)
+        self.assertEqual((one["ns"], one["wall"], one["cpu"]), (50, 50, 60))
+        self.assertEqual(bench_run.one_run(run, 1)["ns"], 100)
+        with open(os.path.join(TOP, "bench", "cases.c"), encoding="utf-8") as file:
+            text = file.read()
+        for case, crew in bench_plan.CREWS.items():
+            self.assertRegex(text, rf'"{case}"[^{{}}]*\.crew = {crew},')
+        self.assertEqual(text.count(".crew"), len(bench_plan.CREWS))
 
     def test_what_fails_is_told_and_left_out(self):
         items = [bench_plan.case_item("W3", ["null", "weir"]),
@@ -276,7 +289,23 @@ class Tables(unittest.TestCase):
 
     def test_meetings_are_told_as_so_many_hits(self):
         self.assertEqual(self.rows_of("threads that meet")[1],
-                         ["threads/freed-by-another/t2", "14", "2.0", "3"])
+                         ["threads/freed-by-another/t2", "14", "2.0", "3", "2.0"])
+        self.assertEqual(self.rows_of("threads, million")[-1][:4],
+                         ["threads/freed-by-another", "2", "20.0", "15.6"])
+
+    def test_older_results_had_one_side_of_what_two_threads_do(self):
+        def figures_of(version, cpu, calls):
+            return {**version, "figures": {key: {"weir": {
+                "gross": 50, "cpu": cpu, "calls": {"event_record": calls}}}
+                for key in ["threads/freed-by-another/t2", "W6a/t2"]}}
+
+        old, same = figures_of({}, 40, 0.5), figures_of({"version": 2}, 40, 0.5)
+        now = bench_results.as_now(old)["figures"]
+        self.assertEqual(now["threads/freed-by-another/t2"]["weir"],
+                         {"gross": 50, "cpu": 80, "calls": {"event_record": 1}})
+        self.assertEqual(now["W6a/t2"], old["figures"]["W6a/t2"])
+        self.assertEqual(old, figures_of({}, 40, 0.5))
+        self.assertIs(bench_results.as_now(same), same)
 
     def test_many_streams_are_told_by_pool(self):
         memory = {"many": {"W5/320/4s": {"pool/device": {

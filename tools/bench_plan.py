@@ -6,6 +6,7 @@ A key names a figure: a case of the bench programs, "CASE/tN" with N threads,
 import csv
 import gzip
 import os
+import re
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -25,6 +26,8 @@ TARGETS = {
     "W5/100": 45, "W5/1k": 45, "W5/10k": 45, "W5/100k": 70, "W5/1M/small": 70,
 }
 TRACE_TARGET = 30
+# Threads that do a pair together, which is counted once.
+CREWS = {"threads/freed-by-another": 2}
 # Times a hit.
 HIT = "W1/4K"
 MEETINGS = ["threads/shared-stream/t2", "threads/freed-by-another/t2"]
@@ -58,6 +61,16 @@ ROUND_TRIP_TARGET = 6
 
 QUICK = ["W1/256", "W1/4K", "W1/1Mx32", "W2/10k/1M", "W3", "W4", "W4/ring", "W5/100",
          "W5/1k", "W5/10k", "W5/10k/small"]
+
+
+def case_and_threads(key):
+    """Of "CASE/tN"; of what has no such end, one."""
+    case, threads = re.fullmatch(r"(.*?)(?:/t(\d+))?", key).groups()
+    return case, int(threads or 1)
+
+
+def crew_of(key):
+    return CREWS.get(case_and_threads(key)[0], 1)
 
 
 def target_of(key):

@@ -1,6 +1,14 @@
-"""bench_results - reads the results.json of tools/bench.
+"""bench_results - reads the results.json of tools/bench, also those of older versions.
+
+Version 2: what a crew of threads does together is counted once: "cpu" and "calls" are
+those of all of them. In version 1, which has no number, they are of one side.
 """
+import copy
 import json
+
+import bench_plan
+
+VERSION = 2
 
 PARTS = ["machine", "rounds", "seconds", "figures"]
 
@@ -19,4 +27,20 @@ def read(path):
         raise Unreadable(f"{path}: no JSON: {problem}") from problem
     if not isinstance(results, dict) or not all(part in results for part in PARTS):
         raise Unreadable(f"{path}: not the results of tools/bench")
+    return results
+
+
+def as_now(results):
+    """The same as of this version; a copy, where it is older."""
+    if results.get("version", 1) == VERSION:
+        return results
+    results = copy.deepcopy(results)
+    results["version"] = VERSION
+    for key, by_name in results["figures"].items():
+        crew = bench_plan.crew_of(key)
+        for figure in by_name.values() if crew > 1 else []:
+            if "cpu" in figure:
+                figure["cpu"] = round(crew * figure["cpu"], 3)
+            calls = figure.get("calls", {})
+            calls.update({kind: crew * calls[kind] for kind in calls})
     return results

@@ -69,9 +69,7 @@ class Bench:
         return {}
 
     def measure(self, allocator, item):
-        """One run, or None: {"ns": per unit and thread, "wall" and "cpu": by the clock
-        and of the processor's time, "calls": by kind}. With one thread "ns" is "cpu",
-        which does not grow where others take the core away; with more, "wall"."""
+        """One run, or None."""
         arguments = [*item.arguments_of(allocator), "--seconds", str(self.seconds)]
         said = self.json(self.command(allocator, arguments))
         if not said:
@@ -81,16 +79,22 @@ class Bench:
             if run.get("error_occurred"):
                 self.fail(f"{allocator} {item.key}", run["error_message"])
                 return None
-            return one_run(run)
+            return one_run(run, bench_plan.crew_of(item.key))
         except (LookupError, TypeError, ZeroDivisionError):
             self.fail(f"{allocator} {item.key}", "its JSON has no figures")
             return None
 
 
-def one_run(run):
-    wall = run["threads"] * 1e9 / run["items_per_second"]
-    return {"ns": run["cpu_time"] if run["threads"] == 1 else wall, "wall": wall,
-            "cpu": run["cpu_time"], "calls": {kind: run[kind] for kind in CALLS}}
+def one_run(run, crew):
+    """{"ns", "wall", "cpu": per unit, "calls": per unit, by kind}. "wall" is by the
+    clock, from one unit of a thread to its next, or of a crew, which are the threads
+    that do a unit together; "cpu" the processor's time of all who do it. With one
+    thread "ns" is "cpu", which does not grow where others take the core away; with
+    more, "wall"."""
+    wall = run["threads"] / crew * 1e9 / run["items_per_second"]
+    cpu = run["cpu_time"] * crew
+    return {"ns": cpu if run["threads"] == 1 else wall, "wall": wall, "cpu": cpu,
+            "calls": {kind: run[kind] for kind in CALLS}}
 
 
 def measure_all(bench, items, rounds, say):

@@ -1,11 +1,10 @@
 """bench_table - what tools/bench says: the table of figures, for a terminal and for
 bench/README.md.
 """
-import re
-
 import bench_memory
 import bench_plan
 import bench_reference
+import bench_results
 import bench_words as words
 
 COLUMNS = ["null", "weir", "weir-unknown", "weir-own", *bench_plan.PEERS]
@@ -72,20 +71,20 @@ def lookup_rows(figures):
 
 
 def thread_rows(figures, cores):
-    """Million units a second, all threads together; and what a core does of what it did
-    with one thread, by the clock and by the processor's time, which does not see who
-    waits. Gross: the harness is in it."""
+    """Million units a second, all threads together, each counted once; and what a core
+    does of what it did with one thread, by the clock and by the processor's time, which
+    does not see who waits. Gross: the harness is in it."""
     rows = [["workload", "threads", *bench_plan.BY_THREADS, "weir per core",
              "by processor time", "weir-arena per core"]]
     for key, by_name in figures.items():
         if not key.startswith(("W6", "threads/")):
             continue
-        case, threads = re.fullmatch(r"(.*?)(?:/t(\d+))?", key).groups()
-        count = int(threads or 1)
+        case, count = bench_plan.case_and_threads(key)
+        crews = count // bench_plan.crew_of(key)
         cells = []
         for name in bench_plan.BY_THREADS:
             gross = by_name.get(name, {}).get("gross")
-            cells.append("-" if gross is None else f"{count * 1e3 / gross:.1f}")
+            cells.append("-" if gross is None else f"{crews * 1e3 / gross:.1f}")
         shares = []
         for name in ["weir", "weir-arena"]:
             one, many = figures.get(case, {}).get(name), by_name.get(name)
@@ -101,14 +100,17 @@ def thread_rows(figures, cores):
 
 def meeting_rows(figures):
     """Threads that share a stream, or a block, against a hit: a pair of one thread, of
-    the same size. Net."""
-    rows = [["threads that meet", "weir", "times a hit", "target"]]
+    the same size. Net, by the clock, from one pair to the next: of a thread, or of the
+    two that do it together; and what the processors spend on a pair, gross."""
+    rows = [["threads that meet", "weir", "times a hit", "target",
+             "processors' time, gross"]]
     hit = net_of(figures, bench_plan.HIT, "weir")
     for key in bench_plan.MEETINGS:
         met = net_of(figures, key, "weir")
         if hit and met is not None:
             rows.append([key, words.number_of(met), f"{met / hit:.1f}",
-                         str(bench_plan.MEETING_TARGET)])
+                         str(bench_plan.MEETING_TARGET),
+                         words.number_of(figures[key]["weir"]["cpu"])])
     return rows
 
 
@@ -162,7 +164,8 @@ def instruction_rows(counts):
 def changed_rows(results, before):
     """Weir's own figures that are others than before by a seventh or more, as seen from
     the mallocs beside them; the worst first."""
-    figures, old_figures = results["figures"], before["figures"]
+    figures, old_figures = (bench_results.as_now(each)["figures"]
+                            for each in (results, before))
     scale = (bench_reference.scale_of(figures) or 1) / \
         (bench_reference.scale_of(old_figures) or 1)
     changed = []
@@ -180,6 +183,7 @@ def changed_rows(results, before):
 
 def tables_of(results):
     """Pairs of a heading and rows, the first of which names the columns."""
+    results = bench_results.as_now(results)
     figures, cores = results["figures"], results["machine"]["cores"]
     scale = bench_reference.scale_of(figures)
     heading = ("workloads, ns per pair (of traces per event), net of the harness; "
@@ -188,7 +192,8 @@ def tables_of(results):
               ("beside a bare lookup of 16 bytes per block, ns", lookup_rows(figures)),
               ("threads, million units per second, all together",
                thread_rows(figures, cores)),
-              ("threads that meet, ns per pair, net", meeting_rows(figures)),
+              ("threads that meet, ns per pair by the clock, net; a hit is W1/4K",
+               meeting_rows(figures)),
               ("buffers, and tensors handed over by DLPack, ns", buffer_rows(figures)),
               ("RMM's benchmarks, on Weir", rmm_rows(figures)),
               ("one block of each size, ns per pair, net",
