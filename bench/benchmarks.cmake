@@ -23,7 +23,8 @@ function(bench_program name)
 endfunction()
 
 bench_program(null allocator_null.c own_cases_none.c)
-bench_program(weir allocator_weir.c own_cases_weir.c cases_buffers.c)
+bench_program(weir allocator_weir.c own_cases_weir.c cases_buffers.c
+              cases_device.c)
 target_link_libraries(bench_weir PRIVATE weir)
 
 # What is not a matter of pairs, besides bench_moments.

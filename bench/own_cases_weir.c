@@ -1,5 +1,5 @@
 /* own_cases_weir.c - cases that only Weir has: of RMM's benchmarks those that do more
- * than allocate, with RMM's parameters and names; and those of buffers. */
+ * than allocate, with RMM's parameters and names; buffers'; and the device's calls. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -157,6 +157,8 @@ static const bench_kind kind_made = { "stream", one_prepare, nothing_open, made_
 /* cases_buffers.c */
 extern const bench_kind kind_buffer_allocate, kind_buffer_slice, kind_round_trip,
     kind_records;
+/* cases_device.c */
+extern const bench_kind kind_event_record, kind_event_query, kind_stream_wait;
 
 #define MULTI_STREAM(STREAMS, WARM, NAME)                                        \
     { .name = "RMM/MULTI_STREAM_ALLOCATIONS/" NAME, .kind = &kind_multi_stream,  \
@@ -186,6 +188,9 @@ const bench_case own_cases[] = {
     { .name = "buffer/slice", .kind = &kind_buffer_slice, BUFFER },
     { .name = "dlpack/round-trip", .kind = &kind_round_trip, BUFFER },
     { .name = "dlpack/records", .kind = &kind_records, BUFFER },
+    { .name = "device/event_record", .kind = &kind_event_record, .streams = 1 },
+    { .name = "device/event_query", .kind = &kind_event_query, .streams = 1 },
+    { .name = "device/stream_wait_event", .kind = &kind_stream_wait, .streams = 2 },
 };
 
 const size_t own_case_count = sizeof own_cases / sizeof *own_cases;

@@ -180,10 +180,13 @@ class WrongUsage(unittest.TestCase):
 
 class Plan(unittest.TestCase):
     def test_every_case_is_one_of_the_programs(self):
-        with open(os.path.join(TOP, "bench", "cases.c"), encoding="utf-8") as file:
-            text = file.read()
+        text = ""
+        for name in ["cases.c", "own_cases_weir.c"]:
+            with open(os.path.join(TOP, "bench", name), encoding="utf-8") as file:
+                text += file.read()
         named = [*bench_plan.WORKLOADS, *bench_plan.QUICK, *bench_plan.UNKNOWN,
                  *bench_plan.LOOKUPS.values(), *bench_plan.SIZES, *bench_plan.LIVE,
+                 *bench_plan.BUFFERS, *bench_plan.DEVICE,
                  *bench_plan.LIVE_LARGE, *bench_plan.TARGETS, *bench_memory.FIT,
                  *bench_memory.HOST, *bench_memory.DRIFT, *bench_memory.FIT_TARGETS,
                  *bench_memory.MANY]
@@ -230,6 +233,7 @@ RESULTS = {
                 "commit": "abc", "date": "2026-01-31", "load_before": [0.1, 0.2, 0.3],
                 "load_after": [1, 2, 3]},
     "rounds": 3, "seconds": 0.2, "failures": [],
+    "instructions": {"device/event_record": {"weir": 428}},
     "figures": {
         "W1/4K": {"null": {"gross": 3, "net": 0}, "weir": {"gross": 10, "net": 7,
                   "calls": {"event_record": 1}}, "glibc": {"gross": 43, "net": 40}},
@@ -244,6 +248,8 @@ RESULTS = {
                    "weir-arena": {"gross": 40, "cpu": 9}},
         "threads/freed-by-another/t2": {"null": {"gross": 50},
                                         "weir": {"gross": 64, "net": 14, "cpu": 1}},
+        "device/event_record": {"weir": {"gross": 40}},
+        "device/event_query": {"weir": {"gross": 30}},
         "RMM/UVECTOR/10k": {"weir": {"gross": 5000, "runs": [5000]}}},
 }
 
@@ -271,8 +277,12 @@ class Tables(unittest.TestCase):
     def test_targets_stand_beside(self):
         rows = self.rows_of("workloads")
         self.assertEqual(rows[1], ["W1/4K", "3.0", "8", "9.0", "7.0", *["-"] * 5,
-                                   "40", "78", "10", "record 1"])
+                                   "40", "78", "10", "record 1", ""])
         self.assertEqual([row[0] for row in rows[1:]], ["W1/4K", "W5/100k"])
+
+    def test_calls_of_the_device_are_told(self):
+        self.assertEqual(self.rows_of("calls of the emulated device")[1:],
+                         [["event_record", "40", "428"], ["event_query", "30", "-"]])
 
     def test_lookups_are_beside_what_they_are_for(self):
         self.assertEqual(self.rows_of("beside a bare")[1],

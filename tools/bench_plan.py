@@ -58,6 +58,8 @@ RMM_OTHERS = ["RMM/" + name for name in [
 RECORDS = "dlpack/records"
 BUFFERS = ["buffer/allocate", "buffer/slice", "dlpack/round-trip", RECORDS]
 ROUND_TRIP_TARGET = 6
+# What the emulated device takes for a call.
+DEVICE = ["device/event_record", "device/event_query", "device/stream_wait_event"]
 
 QUICK = ["W1/256", "W1/4K", "W1/1Mx32", "W2/10k/1M", "W3", "W4", "W4/ring", "W5/100",
          "W5/1k", "W5/10k", "W5/10k/small"]
@@ -114,7 +116,7 @@ def items_of(quick, cores, scripts):
     for name in threads:
         items += [case_item(name, BY_THREADS, n) for n in thread_counts(cores, quick)]
     items.append(case_item("threads/freed-by-another", BY_THREADS, 2))
-    items += [case_item(name, ["weir"]) for name in BUFFERS]
+    items += [case_item(name, ["weir"]) for name in [*BUFFERS, *DEVICE]]
     for name, path in scripts.items():
         items.append(Item("trace/" + name, ["trace", "--script", path], ALL))
     if not quick:

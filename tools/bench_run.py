@@ -165,8 +165,10 @@ def instructions_of(bench, allocator, case, say):
 
 
 def count_instructions(bench, say):
-    return {case: {name: instructions_of(bench, name, case, say)
-                   for name in bench_plan.ALL} for case in COUNTED}
+    programs = {case: bench_plan.ALL for case in COUNTED}
+    programs.update({case: ["weir"] for case in bench_plan.DEVICE})
+    return {case: {name: instructions_of(bench, name, case, say) for name in names}
+            for case, names in programs.items()}
 
 
 # --- the machine -------------------------------------------------------------------

@@ -36,7 +36,7 @@ def time_rows(figures):
     """Harness gross, everything else net of it."""
     scale = bench_reference.scale_of(figures)
     rows = [["workload", "harness", "target", "scaled", *COLUMNS[1:], *FROM_THERE,
-             "Weir's device calls"]]
+             "weir's device calls", "those of weir-unknown"]]
     for key, by_name in figures.items():
         if "null" not in by_name or not is_workload(key):
             continue
@@ -47,7 +47,8 @@ def time_rows(figures):
                      "" if target is None else str(target),
                      words.number_of(times(target, scale)), *cells,
                      *(words.number_of(times(ns, scale)) for ns in there),
-                     calls_of(by_name.get("weir", {}))])
+                     *(calls_of(by_name.get(name, {}))
+                       for name in ["weir", "weir-unknown"])])
     return rows
 
 
@@ -127,6 +128,17 @@ def buffer_rows(figures):
     return rows
 
 
+def device_rows(figures, counts):
+    """Gross: the loop, and what Weir does around the call, are in it."""
+    rows = [["call of the emulated device", "ns", "instructions"]]
+    for key in bench_plan.DEVICE:
+        weir = figures.get(key, {}).get("weir")
+        if weir:
+            rows.append([key.split("/")[1], words.number_of(weir["gross"]),
+                         words.number_of(counts.get(key, {}).get("weir"))])
+    return rows
+
+
 def rmm_rows(figures):
     """With RMM's names; RANDOM_ALLOCATIONS net of the harness, the others gross."""
     rows = [["RMM's benchmark", "ns per pair, kernel, vector or stream", "runs"]]
@@ -195,6 +207,8 @@ def tables_of(results):
               ("threads that meet, ns per pair by the clock, net; a hit is W1/4K",
                meeting_rows(figures)),
               ("buffers, and tensors handed over by DLPack, ns", buffer_rows(figures)),
+              ("calls of the emulated device, with what Weir does around them",
+               device_rows(figures, results.get("instructions", {}))),
               ("RMM's benchmarks, on Weir", rmm_rows(figures)),
               ("one block of each size, ns per pair, net",
                sweep_rows(figures, "size", bench_plan.SIZES)),
