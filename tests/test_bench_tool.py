@@ -21,6 +21,7 @@ import bench_reference
 import bench_results
 import bench_run
 import bench_table
+import bench_targets
 
 # A benchmark program that takes 3 ns by itself and 10 with "weir", the processor's time
 # being two less than the clock's. It breaks where it is asked for W3, and says nothing
@@ -188,7 +189,7 @@ class Plan(unittest.TestCase):
                  *bench_plan.LOOKUPS.values(), *bench_plan.SIZES, *bench_plan.LIVE,
                  *bench_plan.BUFFERS, *bench_plan.DEVICE,
                  *bench_plan.LIVE_LARGE, *bench_plan.TARGETS, *bench_memory.FIT,
-                 *bench_memory.HOST, *bench_memory.DRIFT, *bench_memory.FIT_TARGETS,
+                 *bench_memory.HOST, *bench_memory.DRIFT, *bench_targets.FIT,
                  *bench_memory.MANY]
         for name in named:
             self.assertIn(f'"{name}"', text)
@@ -276,30 +277,52 @@ class Tables(unittest.TestCase):
 
     def test_targets_stand_beside(self):
         rows = self.rows_of("workloads")
-        self.assertEqual(rows[1], ["W1/4K", "3.0", "8", "9.0", "7.0", *["-"] * 5,
-                                   "40", "78", "10", "record 1", ""])
+        self.assertEqual(rows[1], ["W1/4K", "3.0", "8", "9.0", "yes", "7.0",
+                                   *["-"] * 5, "40", "78", "10", "record 1", ""])
         self.assertEqual([row[0] for row in rows[1:]], ["W1/4K", "W5/100k"])
 
     def test_calls_of_the_device_are_told(self):
         self.assertEqual(self.rows_of("calls of the emulated device")[1:],
                          [["event_record", "40", "428"], ["event_query", "30", "-"]])
 
+    def test_more_than_a_core_can_do_is_noise(self):
+        self.assertEqual(bench_table.share_words(1.05), "105 %")
+        self.assertEqual(bench_table.share_words(1.2), "120 % (noise)")
+
+    def test_what_is_missed_is_told_above(self):
+        said = bench_table.missed_sentence(RESULTS)
+        self.assertEqual(said, "Targets missed: 1 of 5 (in brackets what is to be "
+                         "reached): W6a/t2 per core 50 % (90 %).")
+        self.assertTrue(bench_table.text_of(RESULTS).startswith("Targets missed: 1 "))
+        self.assertIn(said, bench_record.block_of(RESULTS, "x"))
+        memory = {"fit": {"W5/10k": {"fit": 1.09}, "W3": {"fit": 9}},
+                  "traces": {"t": {"fit": 1.05}}, "host": {"W5/10k": {"of_allowed": 2}}}
+        targets = bench_targets.targets_of({**RESULTS, "memory": memory})
+        self.assertEqual([key for (kind, key), it in targets.items() if it.is_missed],
+                         ["W6a/t2", "W5/10k", "W5/10k"])
+        self.assertEqual(bench_targets.mark(targets, "fit", "t"), "yes")
+        self.assertEqual(bench_targets.mark(targets, "fit", "W3"), "")
+        self.assertIn("none of 0", bench_targets.sentence_of({}))
+
     def test_lookups_are_beside_what_they_are_for(self):
         self.assertEqual(self.rows_of("beside a bare")[1],
-                         ["W5/100k", "60", "40", "48", "4.0", "1.50", "1.25"])
+                         ["W5/100k", "60", "40", "48", "4.0", "1.50", "2", "yes",
+                          "1.25"])
 
     def test_threads_count_up_to_the_cores(self):
         rows = self.rows_of("threads, million")
         rows = rows[1:-1]
         self.assertEqual([row[1] for row in rows], ["1", "2", "4"])
         self.assertEqual([row[3] for row in rows], ["100.0", "100.0", "200.0"])
-        self.assertEqual([row[-3] for row in rows], ["100 %", "50 %", "100 %"])
+        self.assertEqual([row[-4] for row in rows], ["100 %", "50 %", "100 %"])
+        self.assertEqual([row[-3] for row in rows], ["", "NO", ""])
         self.assertEqual([row[-2] for row in rows], ["100 %", "90 %", "50 %"])
         self.assertEqual([row[-1] for row in rows], ["100 %", "-", "80 %"])
 
     def test_meetings_are_told_as_so_many_hits(self):
         self.assertEqual(self.rows_of("threads that meet")[1],
-                         ["threads/freed-by-another/t2", "14", "2.0", "3", "2.0"])
+                         ["threads/freed-by-another/t2", "14", "2.0", "3", "yes",
+                          "2.0"])
         self.assertEqual(self.rows_of("threads, million")[-1][:4],
                          ["threads/freed-by-another", "2", "20.0", "15.6"])
 
@@ -348,7 +371,7 @@ class Tables(unittest.TestCase):
             text = file.read()
         once = bench_record.with_block(text, block)
         self.assertEqual(bench_record.with_block(once, block), once)
-        self.assertIn("| W1/4K | 3.0 | 8 | 9.0 | 7.0 |", once)
+        self.assertIn("| W1/4K | 3.0 | 8 | 9.0 | yes | 7.0 |", once)
         self.assertIn("(results/intel-xeon-x-2026-01-31/workloads.png)", once)
         head = text[:text.index(bench_record.BEGIN)]
         self.assertTrue(once.startswith(head))

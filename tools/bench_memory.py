@@ -5,6 +5,7 @@ import json
 import os
 
 import bench_plan
+import bench_targets
 import bench_words as words
 
 FIT = ["W5/10k", "W5/10k/4s", "W5/10k/small"]
@@ -16,9 +17,6 @@ HUGE = ["pool/device", "pool(slack=512MiB)/device"]
 MANY = {"W5/320/4s": LITTLE, "W5/320/16s": LITTLE, "W5/320/64s": LITTLE,
         "W5/64/huge": ["pool/device"], "W5/64/huge/2s": HUGE, "W5/64/huge/4s": HUGE}
 QUICK = ["W5/10k/small"]
-
-FIT_TARGETS = {"W5/10k": 1.08, "W5/10k/4s": 1.07, "W5/10k/small": 1.07}
-TRACE_FIT_TARGET = 1.06
 
 
 def program(bench, name):
@@ -100,18 +98,20 @@ def measure(bench, quick, say):
 
 # --- tables ------------------------------------------------------------------------
 
-def fit_rows(memory):
-    rows = [["workload", "peak live", "smallest pool", "over peak", "target",
+def fit_rows(memory, targets):
+    rows = [["workload", "peak live", "smallest pool", "over peak", "target", "reached",
              "in units of 256 B", "grown from nothing"]]
     for case, it in memory["fit"].items():
         rows.append([case, words.mib(it["peak_bytes"]),
                      words.mib(it["fit_bytes"]),
-                     f"{it['fit']:.4f}", f"{FIT_TARGETS[case]:.2f}",
+                     f"{it['fit']:.4f}", f"{bench_targets.FIT[case]:.2f}",
+                     bench_targets.mark(targets, "fit", case),
                      f"{it['rounded']:.4f}", f"{it['grown']:.4f}"])
     for name, it in memory["traces"].items():
         rows.append(["trace/" + name, words.mib(it["peak_bytes"]),
                      words.mib(it["fit_bytes"]),
-                     f"{it['fit']:.4f}", f"{TRACE_FIT_TARGET:.2f}",
+                     f"{it['fit']:.4f}", f"{bench_targets.TRACE_FIT:.2f}",
+                     bench_targets.mark(targets, "fit", name),
                      f"{it['rounded']:.4f}", ""])
     return rows
 
@@ -127,13 +127,14 @@ def many_rows(memory):
     return rows
 
 
-def host_rows(memory):
+def host_rows(memory, targets):
     rows = [["workload", "live blocks", "held", "host memory", "of it malloc",
-             "bytes per block", "of 32 per block and 0.1 % of held"]]
+             "bytes per block", "of 32 per block and 0.1 % of held", "reached"]]
     for case, it in memory["host"].items():
         rows.append([case, str(it["blocks"]), words.mib(it["held_bytes"]),
                      words.mib(it["private_bytes"]), words.mib(it["malloc_bytes"]),
-                     f"{it['per_block']:.1f}", f"{100 * it['of_allowed']:.0f} %"])
+                     f"{it['per_block']:.1f}", words.percent(it["of_allowed"]),
+                     bench_targets.mark(targets, "host", case)])
     return rows
 
 
@@ -155,9 +156,9 @@ def replay_rows(memory):
     return rows
 
 
-def tables_of(memory):
-    return [("memory", fit_rows(memory)),
+def tables_of(memory, targets):
+    return [("memory", fit_rows(memory, targets)),
             ("many streams of one thread", many_rows(memory)),
-            ("host memory", host_rows(memory)),
+            ("host memory", host_rows(memory, targets)),
             ("moments, with the device calls of each", moment_rows(memory)),
             ("replays", replay_rows(memory))]

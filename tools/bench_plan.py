@@ -32,6 +32,11 @@ CREWS = {"threads/freed-by-another": 2}
 HIT = "W1/4K"
 MEETINGS = ["threads/shared-stream/t2", "threads/freed-by-another/t2"]
 MEETING_TARGET = 3
+# Threads apart from each other: what a core does of what it does with one thread, at
+# least.
+APART = ["W6a", "W6b", "W6b/10k"]
+SHARE_TARGET = 0.9
+LOOKUP_TARGET = 2
 
 WORKLOADS = ["W1/256", "W1/4K", "W1/1M", "W1/4Kx32", "W1/1Mx32", "W2/1000/4096M",
              "W2/10k/1M", "W2/100k/1M", "W3", "W4", "W4/ring", "W5/100", "W5/1k",
@@ -55,8 +60,8 @@ RMM_OTHERS = ["RMM/" + name for name in [
     "CUDA_STREAM_POOL/pool", "CUDA_STREAM_POOL/new"]]
 
 # Buffers, and the two host allocations that a round trip by DLPack needs.
-RECORDS = "dlpack/records"
-BUFFERS = ["buffer/allocate", "buffer/slice", "dlpack/round-trip", RECORDS]
+RECORDS, ROUND_TRIP = "dlpack/records", "dlpack/round-trip"
+BUFFERS = ["buffer/allocate", "buffer/slice", ROUND_TRIP, RECORDS]
 ROUND_TRIP_TARGET = 6
 # What the emulated device takes for a call.
 DEVICE = ["device/event_record", "device/event_query", "device/stream_wait_event"]
@@ -112,7 +117,7 @@ def items_of(quick, cores, scripts):
         items.append(case_item(name, ["null"]))
         items += [case_item(name.replace("lookup", kind), ["null"])
                   for kind in ("lookup-table", "lookup-ahead")]
-    threads = ["W6a"] if quick else ["W6a", "W6b", "W6b/10k", "threads/shared-stream"]
+    threads = ["W6a"] if quick else [*APART, "threads/shared-stream"]
     for name in threads:
         items += [case_item(name, BY_THREADS, n) for n in thread_counts(cores, quick)]
     items.append(case_item("threads/freed-by-another", BY_THREADS, 2))

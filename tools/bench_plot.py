@@ -3,9 +3,9 @@ matplotlib as a package.
 """
 import os
 
-import bench_memory
 import bench_plan
 import bench_reference
+import bench_targets
 
 import matplotlib
 matplotlib.use("Agg")
@@ -139,9 +139,9 @@ def draw_memory(memory, folder):
     left.set_ylabel("held over live")
     left.set_title("A pool that grows from nothing, over time")
     left.legend()
-    fits = [(case, it["fit"], bench_memory.FIT_TARGETS[case])
+    fits = [(case, it["fit"], bench_targets.FIT[case])
             for case, it in memory["fit"].items()]
-    fits += [(name, it["fit"], bench_memory.TRACE_FIT_TARGET)
+    fits += [(name, it["fit"], bench_targets.TRACE_FIT)
              for name, it in memory["traces"].items()]
     right.barh([name for name, _, _ in fits], [fit - 1 for _, fit, _ in fits], left=1,
                color=COLOURS["weir"])

@@ -54,7 +54,8 @@ def block_of(results, name):
     machine = results["machine"]
     return (f"{BEGIN}\n\n{words_of(machine)}\n{results['rounds']} processes for each "
             f"figure, {results['seconds']} s each; all that was measured is in "
-            f"`results/{name}/results.json`.\n\n{plots}"
+            f"`results/{name}/results.json`.\n\n"
+            f"{bench_table.missed_sentence(results)}\n\n{plots}"
             f"{bench_table.markdown_of(results)}\n{END}")
 
 

@@ -1,19 +1,21 @@
 """bench_table - what tools/bench says: the table of figures, for a terminal and for
 bench/README.md.
 """
+import textwrap
+
 import bench_memory
 import bench_plan
 import bench_reference
 import bench_results
+import bench_targets
 import bench_words as words
+from bench_targets import mark, net_of
 
 COLUMNS = ["null", "weir", "weir-unknown", "weir-own", *bench_plan.PEERS]
 # Measured elsewhere, see bench_reference.py.
 FROM_THERE = ["RMM*", "VMA*"]
-
-
-def net_of(figures, key, allocator):
-    return figures.get(key, {}).get(allocator, {}).get("net")
+# Of what a core can do, with what may be left to chance.
+NOISE = 1.05
 
 
 def calls_of(figure):
@@ -32,10 +34,11 @@ def times(number, scale):
     return None if number is None or scale is None else number * scale
 
 
-def time_rows(figures):
+def time_rows(figures, targets):
     """Harness gross, everything else net of it."""
     scale = bench_reference.scale_of(figures)
-    rows = [["workload", "harness", "target", "scaled", *COLUMNS[1:], *FROM_THERE,
+    rows = [["workload", "harness", "target", "scaled", "reached", *COLUMNS[1:],
+             *FROM_THERE,
              "weir's device calls", "those of weir-unknown"]]
     for key, by_name in figures.items():
         if "null" not in by_name or not is_workload(key):
@@ -45,16 +48,17 @@ def time_rows(figures):
         cells = [words.number_of(net_of(figures, key, name)) for name in COLUMNS[1:]]
         rows.append([key, words.number_of(by_name["null"]["gross"]),
                      "" if target is None else str(target),
-                     words.number_of(times(target, scale)), *cells,
+                     words.number_of(times(target, scale)),
+                     mark(targets, "time", key), *cells,
                      *(words.number_of(times(ns, scale)) for ns in there),
                      *(calls_of(by_name.get(name, {}))
                        for name in ["weir", "weir-unknown"])])
     return rows
 
 
-def lookup_rows(figures):
+def lookup_rows(figures, targets):
     rows = [["workload", "weir", "lookup", "by a table", "all at once",
-             "times lookup", "times by a table"]]
+             "times lookup", "target", "reached", "times by a table"]]
 
     def ratio(a, b):
         return "" if b is None else f"{a / b:.2f}"
@@ -67,15 +71,23 @@ def lookup_rows(figures):
         if weir is None or bare is None:
             continue
         rows.append([key, *map(words.number_of, (weir, bare, table, ahead)),
-                     ratio(weir, bare), ratio(weir, table)])
+                     ratio(weir, bare), str(bench_plan.LOOKUP_TARGET),
+                     mark(targets, "lookup", key), ratio(weir, table)])
     return rows
 
 
-def thread_rows(figures, cores):
+def share_words(share):
+    """More than a core can do is noise: of what one thread did, mostly."""
+    if share is None:
+        return "-"
+    return words.percent(share) + (" (noise)" if share > NOISE else "")
+
+
+def thread_rows(figures, cores, targets):
     """Million units a second, all threads together, each counted once; and what a core
     does of what it did with one thread, by the clock and by the processor's time, which
     does not see who waits. Gross: the harness is in it."""
-    rows = [["workload", "threads", *bench_plan.BY_THREADS, "weir per core",
+    rows = [["workload", "threads", *bench_plan.BY_THREADS, "weir per core", "reached",
              "by processor time", "weir-arena per core"]]
     for key, by_name in figures.items():
         if not key.startswith(("W6", "threads/")):
@@ -86,45 +98,44 @@ def thread_rows(figures, cores):
         for name in bench_plan.BY_THREADS:
             gross = by_name.get(name, {}).get("gross")
             cells.append("-" if gross is None else f"{crews * 1e3 / gross:.1f}")
-        shares = []
-        for name in ["weir", "weir-arena"]:
-            one, many = figures.get(case, {}).get(name), by_name.get(name)
-            by_clock = by_time = "-"
-            if one and many:
-                share = one["gross"] / many["gross"] * count / min(count, cores)
-                by_clock = f"{100 * share:.0f} %"
-                by_time = f"{100 * one['cpu'] / many['cpu']:.0f} %"
-            shares += [by_clock, by_time]
-        rows.append([case, str(count), *cells, *shares[:3]])
+        one, many = (figures.get(each, {}).get("weir") for each in (case, key))
+        by_time = words.percent(one["cpu"] / many["cpu"]) if one and many else "-"
+        weir, arena = (share_words(bench_targets.share_of(figures, key, name, cores))
+                       for name in ["weir", "weir-arena"])
+        rows.append([case, str(count), *cells, weir, mark(targets, "share", key),
+                     by_time, arena])
     return rows
 
 
-def meeting_rows(figures):
+def meeting_rows(figures, targets):
     """Threads that share a stream, or a block, against a hit: a pair of one thread, of
     the same size. Net, by the clock, from one pair to the next: of a thread, or of the
     two that do it together; and what the processors spend on a pair, gross."""
-    rows = [["threads that meet", "weir", "times a hit", "target",
+    rows = [["threads that meet", "weir", "times a hit", "target", "reached",
              "processors' time, gross"]]
     hit = net_of(figures, bench_plan.HIT, "weir")
     for key in bench_plan.MEETINGS:
         met = net_of(figures, key, "weir")
         if hit and met is not None:
             rows.append([key, words.number_of(met), f"{met / hit:.1f}",
-                         str(bench_plan.MEETING_TARGET),
+                         str(bench_plan.MEETING_TARGET), mark(targets, "meeting", key),
                          words.number_of(figures[key]["weir"]["cpu"])])
     return rows
 
 
-def buffer_rows(figures):
+def buffer_rows(figures, targets):
     """Gross; and against what the host allocations of a round trip cost alone."""
-    rows = [["a buffer or tensor made and ended", "ns", "times the records", "target"]]
+    rows = [["a buffer or tensor made and ended", "ns", "times the records", "target",
+             "reached"]]
     records = figures.get(bench_plan.RECORDS, {}).get("weir")
     for key in bench_plan.BUFFERS:
         weir = figures.get(key, {}).get("weir")
         if weir and records:
-            target = str(bench_plan.ROUND_TRIP_TARGET) if "trip" in key else ""
+            is_trip = key == bench_plan.ROUND_TRIP
             rows.append([key, words.number_of(weir["gross"]),
-                         f"{weir['gross'] / records['gross']:.1f}", target])
+                         f"{weir['gross'] / records['gross']:.1f}",
+                         str(bench_plan.ROUND_TRIP_TARGET) if is_trip else "",
+                         mark(targets, "records", key)])
     return rows
 
 
@@ -197,16 +208,19 @@ def tables_of(results):
     """Pairs of a heading and rows, the first of which names the columns."""
     results = bench_results.as_now(results)
     figures, cores = results["figures"], results["machine"]["cores"]
+    targets = bench_targets.targets_of(results)
     scale = bench_reference.scale_of(figures)
     heading = ("workloads, ns per pair (of traces per event), net of the harness; "
                f"scaled and *: of another machine, times {words.number_of(scale)}")
-    tables = [(heading, time_rows(figures)),
-              ("beside a bare lookup of 16 bytes per block, ns", lookup_rows(figures)),
+    tables = [(heading, time_rows(figures, targets)),
+              ("beside a bare lookup of 16 bytes per block, ns",
+               lookup_rows(figures, targets)),
               ("threads, million units per second, all together",
-               thread_rows(figures, cores)),
+               thread_rows(figures, cores, targets)),
               ("threads that meet, ns per pair by the clock, net; a hit is W1/4K",
-               meeting_rows(figures)),
-              ("buffers, and tensors handed over by DLPack, ns", buffer_rows(figures)),
+               meeting_rows(figures, targets)),
+              ("buffers, and tensors handed over by DLPack, ns",
+               buffer_rows(figures, targets)),
               ("calls of the emulated device, with what Weir does around them",
                device_rows(figures, results.get("instructions", {}))),
               ("RMM's benchmarks, on Weir", rmm_rows(figures)),
@@ -219,7 +233,7 @@ def tables_of(results):
               ("instructions per pair, net",
                instruction_rows(results.get("instructions", {})))]
     if results.get("memory"):
-        tables += bench_memory.tables_of(results["memory"])
+        tables += bench_memory.tables_of(results["memory"], targets)
     return [(heading, rows) for heading, rows in tables if len(rows) > 1]
 
 
@@ -240,9 +254,15 @@ def as_markdown(rows):
     return "\n".join(lines) + "\n"
 
 
+def missed_sentence(results):
+    targets = bench_targets.targets_of(bench_results.as_now(results))
+    return bench_targets.sentence_of(targets)
+
+
 def text_of(results):
-    return "\n".join(f"{heading}\n\n{as_text(rows)}"
-                     for heading, rows in tables_of(results))
+    sentence = "\n".join(textwrap.wrap(missed_sentence(results), 88))
+    return "\n".join([sentence + "\n", *(f"{heading}\n\n{as_text(rows)}"
+                                         for heading, rows in tables_of(results))])
 
 
 def markdown_of(results):

@@ -8,6 +8,10 @@ def number_of(value):
     return f"{value:.1f}" if abs(value) < 9.95 else f"{value:.0f}"
 
 
+def percent(share):
+    return f"{100 * share:.0f} %"
+
+
 def mib(count):
     return f"{count / 2**20:.1f} MiB"
 
