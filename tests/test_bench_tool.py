@@ -93,6 +93,14 @@ class Programs(unittest.TestCase):
             self.assertRegex(text, rf'"{case}"[^{{}}]*\.crew = {crew},')
         self.assertEqual(text.count(".crew"), len(bench_plan.CREWS))
 
+    def test_of_one_thread_there_are_more_processes(self):
+        items = list(bench_plan.thread_items("W6a", [1, 2]))
+        for item in items:
+            item.allocators = ["null", "weir"]
+        found = self.figures(items)
+        self.assertEqual([len(found[key]["weir"]["runs"]) for key in ["W6a", "W6a/t2"]],
+                         [9, 3])
+
     def test_what_fails_is_told_and_left_out(self):
         items = [bench_plan.case_item("W3", ["null", "weir"]),
                  bench_plan.case_item("W4", ["null", "glibc"])]
@@ -200,6 +208,13 @@ class Plan(unittest.TestCase):
             self.assertEqual(len(keys), len(set(keys)))
             self.assertIn("trace/t", keys)
 
+    def test_many_threads_have_a_device_with_room_for_them(self):
+        item = bench_plan.case_item("W6b/10k", ["null", "weir", "weir-arena"], 64)
+        for name in ["weir", "weir-arena"]:
+            self.assertEqual(item.arguments_of(name)[-1], str(256 << 30))
+        self.assertNotIn("--memory", item.arguments_of("null"))
+        self.assertEqual(bench_plan.case_item("W6a", ["weir"], 16).for_weir, [])
+
     def test_scripts_are_made_of_both_forms_of_trace(self):
         rows = csv.DictReader(["t_ns,thread,stream,op,id,size", "0,0,0,A,7,100",
                                "1,0,0,A,9,200", "2,0,0,F,7,100", "3,0,0,F,5,1"])
@@ -251,6 +266,8 @@ RESULTS = {
                                         "weir": {"gross": 64, "net": 14, "cpu": 1}},
         "device/event_record": {"weir": {"gross": 40}},
         "device/event_query": {"weir": {"gross": 30}},
+        "RMM/RANDOM_ALLOCATIONS/1000/1": {"null": {"gross": 4},
+                                          "weir": {"gross": 30, "runs": [30, 24, 31]}},
         "RMM/UVECTOR/10k": {"weir": {"gross": 5000, "runs": [5000]}}},
 }
 
@@ -284,6 +301,11 @@ class Tables(unittest.TestCase):
     def test_calls_of_the_device_are_told(self):
         self.assertEqual(self.rows_of("calls of the emulated device")[1:],
                          [["event_record", "40", "428"], ["event_query", "30", "-"]])
+
+    def test_rmms_runs_are_as_net_as_their_median(self):
+        self.assertEqual(self.rows_of("RMM's benchmarks")[1:],
+                         [["RANDOM_ALLOCATIONS/1000/1", "26", "26, 20, 27", "4.0"],
+                          ["UVECTOR/10k", "5000", "5000", "in it"]])
 
     def test_more_than_a_core_can_do_is_noise(self):
         self.assertEqual(bench_table.share_words(1.05), "105 %")

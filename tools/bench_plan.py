@@ -36,6 +36,9 @@ MEETING_TARGET = 3
 # least.
 APART = ["W6a", "W6b", "W6b/10k"]
 SHARE_TARGET = 0.9
+# Of the emulated device: 10 000 live blocks need 1.3, and a pool that grows holds more.
+GIB_PER_THREAD = 4
+DEVICE_GIB = 64  # without being asked
 LOOKUP_TARGET = 2
 
 WORKLOADS = ["W1/256", "W1/4K", "W1/1M", "W1/4Kx32", "W1/1Mx32", "W2/1000/4096M",
@@ -85,12 +88,12 @@ def target_of(key):
 
 
 class Item:
-    """A figure to measure: one process per allocator and round. Options of `for_weir`
-    mean nothing to the others."""
+    """A figure to measure: so many processes per allocator and round. Options of
+    `for_weir` mean nothing to the others."""
 
-    def __init__(self, key, arguments, allocators, for_weir=()):
+    def __init__(self, key, arguments, allocators, for_weir=(), processes=1):
         self.key, self.arguments, self.allocators = key, arguments, allocators
-        self.for_weir = for_weir
+        self.for_weir, self.processes = for_weir, processes
 
     def arguments_of(self, allocator):
         more = self.for_weir if allocator.startswith("weir") else []
@@ -100,7 +103,18 @@ class Item:
 def case_item(name, allocators, threads=1):
     if threads == 1:
         return Item(name, [name], allocators)
-    return Item(f"{name}/t{threads}", [name, "--threads", str(threads)], allocators)
+    gib = GIB_PER_THREAD * threads
+    more = ["--memory", str(gib << 30)] if gib > DEVICE_GIB else []
+    return Item(f"{name}/t{threads}", [name, "--threads", str(threads)], allocators,
+                more)
+
+
+def thread_items(name, counts):
+    """More of one thread, by whose figure all others are divided."""
+    for count in counts:
+        item = case_item(name, BY_THREADS, count)
+        item.processes = 3 if count == 1 else 1
+        yield item
 
 
 def thread_counts(cores, quick):
@@ -119,7 +133,7 @@ def items_of(quick, cores, scripts):
                   for kind in ("lookup-table", "lookup-ahead")]
     threads = ["W6a"] if quick else [*APART, "threads/shared-stream"]
     for name in threads:
-        items += [case_item(name, BY_THREADS, n) for n in thread_counts(cores, quick)]
+        items += thread_items(name, thread_counts(cores, quick))
     items.append(case_item("threads/freed-by-another", BY_THREADS, 2))
     items += [case_item(name, ["weir"]) for name in [*BUFFERS, *DEVICE]]
     for name, path in scripts.items():

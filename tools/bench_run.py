@@ -2,6 +2,7 @@
 
 One allocator per process; the processes of a case follow each other, and all cases are
 run in each round, so that a change of the machine's mood meets all allocators alike.
+Of what one thread does, where more are compared with it, a round has three.
 """
 import json
 import os
@@ -103,7 +104,7 @@ def measure_all(bench, items, rounds, say):
     for number in range(rounds):
         for at, item in enumerate(items):
             say(f"round {number + 1} of {rounds}: {item.key} ({at + 1}/{len(items)})")
-            for allocator in item.allocators:
+            for allocator in item.allocators * item.processes:
                 one = bench.measure(allocator, item)
                 if one is not None:
                     runs[item.key][allocator].append(one)

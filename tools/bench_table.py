@@ -151,14 +151,18 @@ def device_rows(figures, counts):
 
 
 def rmm_rows(figures):
-    """With RMM's names; RANDOM_ALLOCATIONS net of the harness, the others gross."""
-    rows = [["RMM's benchmark", "ns per pair, kernel, vector or stream", "runs"]]
+    """With RMM's names; net of the harness where that can do it, or else gross."""
+    rows = [["RMM's benchmark", "ns per pair, kernel, vector or stream", "runs",
+             "harness"]]
     for key, by_name in figures.items():
         weir = by_name.get("weir") if key.startswith("RMM/") else None
         if weir:
-            runs = ", ".join(map(words.number_of, weir["runs"]))
-            median = weir.get("net", weir["gross"])
-            rows.append([key[len("RMM/"):], words.number_of(median), runs])
+            harness = by_name.get("null", {}).get("gross")
+            runs = [words.number_of(run - (harness or 0)) for run in weir["runs"]]
+            rows.append([key[len("RMM/"):],
+                         words.number_of(weir["gross"] - (harness or 0)),
+                         ", ".join(runs),
+                         "in it" if harness is None else words.number_of(harness)])
     return rows
 
 
