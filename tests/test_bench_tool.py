@@ -283,6 +283,8 @@ class Reference(unittest.TestCase):
         self.assertIsNone(bench_reference.scale_of({}))
         self.assertIsNone(bench_reference.net_of("VMA", "W4"))
         self.assertIsNone(bench_reference.net_of("RMM", "W6a"))
+        for gross in bench_reference.GROSS.values():
+            self.assertEqual(len(gross), len(bench_reference.KEYS))
 
 
 class Tables(unittest.TestCase):
@@ -295,7 +297,7 @@ class Tables(unittest.TestCase):
     def test_targets_stand_beside(self):
         rows = self.rows_of("workloads")
         self.assertEqual(rows[1], ["W1/4K", "3.0", "8", "9.0", "yes", "7.0",
-                                   *["-"] * 5, "40", "78", "10", "record 1", ""])
+                                   *["-"] * 5, "40", "78", "82", "10", "record 1", ""])
         self.assertEqual([row[0] for row in rows[1:]], ["W1/4K", "W5/100k"])
 
     def test_calls_of_the_device_are_told(self):

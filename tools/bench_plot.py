@@ -15,6 +15,9 @@ NAMES = ["weir", *bench_plan.PEERS]
 COLOURS = {"weir": "#d1495b", "tcmalloc": "#00798c", "jemalloc": "#edae49",
            "mimalloc": "#66a182", "glibc": "#8d96a3", "null": "#cccccc"}
 MARKERS = {"weir": "o", "tcmalloc": "s", "jemalloc": "^", "mimalloc": "v", "glibc": "D"}
+# What was measured elsewhere, see bench_reference.py.
+FROM_THERE = {"RMM": ("RMM's pool", "x"), "RMM binning": ("RMM's binning", "+"),
+              "VMA": ("VMA", "o")}
 # Of a logarithmic axis: what is quicker cannot be told from the harness.
 LEAST_NS = 0.5
 
@@ -49,11 +52,12 @@ def draw_workloads(figures, folder):
         if target:
             axis.plot([i - 0.45, i + 0.45], [target * scale] * 2, color="black",
                       linewidth=1.5, label="to reach, scaled" if i == 0 else None)
-    rmm = [(i, bench_reference.net_of("RMM", key)) for i, key in enumerate(keys)]
-    rmm = [(i, ns * scale) for i, ns in rmm if ns]
-    if rmm:
-        axis.plot(*zip(*rmm), linestyle="", marker="x", color="black",
-                  label="RMM's pool, scaled")
+    for name, (label, marker) in FROM_THERE.items():
+        there = [(i, bench_reference.net_of(name, key)) for i, key in enumerate(keys)]
+        there = [(i, ns * scale) for i, ns in there if ns]
+        if there:
+            axis.plot(*zip(*there), linestyle="", marker=marker, color="black",
+                      markerfacecolor="none", label=label + ", scaled")
     axis.set_yscale("log")
     axis.set_ylim(bottom=LEAST_NS)
     axis.set_xlim(-0.6, len(keys) - 0.4)
@@ -61,7 +65,7 @@ def draw_workloads(figures, folder):
     axis.set_xticklabels([key.replace("_ctx1024", "") for key in keys], rotation=40,
                          ha="right")
     axis.set_ylabel("ns per pair (traces: per event), net of the harness")
-    axis.legend(ncol=7, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
+    axis.legend(ncol=5, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
     axis.set_title("less is better", loc="right")
     finish(figure, [axis], folder, "workloads.png")
 

@@ -2,8 +2,8 @@
 2 cores of an AMD EPYC (Zen 5), Debian 12, g++ 12.2.
 
 The mallocs, which tools/bench measures again, tell how much slower another machine is.
-RMM's pool, and the Vulkan Memory Allocator's virtual block, which has neither lock nor
-streams, were measured there only.
+RMM's resources, and the Vulkan Memory Allocator's virtual block, which has neither lock
+nor streams, were measured there only.
 """
 import statistics
 
@@ -17,7 +17,16 @@ GROSS = {
     "mimalloc": [6.9, 12, 144, 169, None, 1075, 1171, 70, None, 81, 125, 220],
     "glibc": [6.5, 39, 41, 3012, None, 1766, 2712, 142, None, 173, 311, 669],
     "RMM": [72.6, 72.3, 72.8, 70.9, 108, 4573, 55415, 210, 77, 281, 988, 7830],
+    "RMM binning": [75, 76, 77, 84, 120, 110, 112, 82, 83, 80, 80, 80],
     "VMA": [12.5, 12.8, 12.4, 14.6, 29, 80, 110, 39, None, 60, 66, 69],
+}
+# The smallest pool over peak live, which no machine changes.
+FIT = {
+    "RMM": {"W5/10k": 1.070, "W5/10k/4s": 1.133, "W5/10k/small": 1.074, "W3": 1.51},
+    "RMM arena": {"W5/10k": 1.215, "W5/10k/4s": 1.223, "W5/10k/small": 1.180,
+                  "W3": 1.43},
+    "RMM binning": {"W5/10k": 3.48, "W5/10k/4s": 3.54, "W5/10k/small": 69, "W3": 65},
+    "VMA": {"W5/10k": 1.098, "W5/10k/4s": 1.066, "W5/10k/small": 1.102, "W3": 1.11},
 }
 # Less than this, net, is mostly the harness and the clock.
 LEAST_NS = 5

@@ -13,7 +13,7 @@ from bench_targets import mark, net_of
 
 COLUMNS = ["null", "weir", "weir-unknown", "weir-own", *bench_plan.PEERS]
 # Measured elsewhere, see bench_reference.py.
-FROM_THERE = ["RMM*", "VMA*"]
+FROM_THERE = ["RMM", "RMM binning", "VMA"]
 # Of what a core can do, with what may be left to chance.
 NOISE = 1.05
 
@@ -38,13 +38,13 @@ def time_rows(figures, targets):
     """Harness gross, everything else net of it."""
     scale = bench_reference.scale_of(figures)
     rows = [["workload", "harness", "target", "scaled", "reached", *COLUMNS[1:],
-             *FROM_THERE,
+             *(name + "*" for name in FROM_THERE),
              "weir's device calls", "those of weir-unknown"]]
     for key, by_name in figures.items():
         if "null" not in by_name or not is_workload(key):
             continue
         target = bench_plan.target_of(key)
-        there = [bench_reference.net_of(name, key) for name in ["RMM", "VMA"]]
+        there = [bench_reference.net_of(name, key) for name in FROM_THERE]
         cells = [words.number_of(net_of(figures, key, name)) for name in COLUMNS[1:]]
         rows.append([key, words.number_of(by_name["null"]["gross"]),
                      "" if target is None else str(target),
