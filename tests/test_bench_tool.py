@@ -195,18 +195,28 @@ class Plan(unittest.TestCase):
                 text += file.read()
         named = [*bench_plan.WORKLOADS, *bench_plan.QUICK, *bench_plan.UNKNOWN,
                  *bench_plan.LOOKUPS.values(), *bench_plan.SIZES, *bench_plan.LIVE,
-                 *bench_plan.BUFFERS, *bench_plan.DEVICE,
+                 *bench_plan.BUFFERS, *bench_plan.DEVICE, *bench_plan.BOUNDED,
                  *bench_plan.LIVE_LARGE, *bench_plan.TARGETS, *bench_memory.FIT,
-                 *bench_memory.HOST, *bench_memory.DRIFT, *bench_targets.FIT,
+                 *bench_memory.HOST, *bench_targets.FIT,
                  *bench_memory.MANY]
         for name in named:
             self.assertIn(f'"{name}"', text)
 
     def test_no_figure_is_measured_twice(self):
         for quick in [True, False]:
-            keys = [item.key for item in bench_plan.items_of(quick, 2, {"t": "t.txt"})]
+            items = bench_plan.items_of(quick, 2, {"t": "t.txt"}, {})
+            keys = [item.key for item in items]
             self.assertEqual(len(keys), len(set(keys)))
             self.assertIn("trace/t", keys)
+
+    def test_a_bounded_pool_has_the_limit_of_its_workload(self):
+        items = {item.key: item for item in
+                 bench_plan.items_of(True, 2, {}, {"W3": 512, "W4": 768})}
+        self.assertIn("weir-bounded", items["W3"].allocators)
+        self.assertNotIn("weir-bounded", items["W5/10k"].allocators)
+        self.assertEqual(items["W4"].arguments_of("weir-bounded"),
+                         ["W4", "--spec", "pool(initial=768, limit=768)/device"])
+        self.assertEqual(items["W4"].arguments_of("weir"), ["W4"])
 
     def test_many_threads_have_a_device_with_room_for_them(self):
         item = bench_plan.case_item("W6b/10k", ["null", "weir", "weir-arena"], 64)
@@ -308,6 +318,27 @@ class Tables(unittest.TestCase):
         self.assertEqual(self.rows_of("RMM's benchmarks")[1:],
                          [["RANDOM_ALLOCATIONS/1000/1", "26", "26, 20, 27", "4.0"],
                           ["UVECTOR/10k", "5000", "5000", "in it"]])
+
+    def test_bounded_pools_are_beside_those_that_grow(self):
+        figures = {"W3": {"weir": {"net": 20}, "weir-bounded": {
+            "net": 50, "calls": {"event_record": 0.25}}}, "W4": {"weir": {"net": 9}}}
+        rows = bench_table.bounded_rows(figures, {"W3": 3 << 20, "W4": 6144})
+        self.assertEqual(rows[1:], [["W3", "3.0 MiB", "20", "50", "2.5",
+                                     "record 0.25"]])
+
+    def test_what_is_held_is_that_of_the_drift(self):
+        fit = {"peak_bytes": 1 << 20, "fit_bytes": 2 << 20, "fit": 2.0, "rounded": 1.0}
+        memory = {"fit": {"W3": dict(fit, grown=1.5), "W5/10k": dict(fit, grown=1.5)},
+                  "drift": {"W3": {"samples": [[100, 50, 0], [160, 20, 0],
+                                               [90, 80, 0]]}},
+                  "traces": {"t": dict(fit, held_over_live=1.25)}}
+        rows = bench_memory.fit_rows(
+            bench_results.as_now({"figures": {}, "memory": memory})["memory"], {})
+        self.assertEqual(rows[1][3:], ["2.0000", "", "", "1.0000", "2.0000", "8.0000",
+                                       "1.51", "1.43", "65", "1.11"])
+        self.assertEqual(rows[2][7:9], ["", ""])
+        self.assertEqual(rows[3][4:9], ["1.06", "", "1.0000", "1.2500", ""])
+        self.assertEqual(bench_memory.ratio(10240.0), "10240.0")
 
     def test_more_than_a_core_can_do_is_noise(self):
         self.assertEqual(bench_table.share_words(1.05), "105 %")

@@ -5,18 +5,20 @@ import json
 import os
 
 import bench_plan
+import bench_reference
 import bench_targets
 import bench_words as words
 
-FIT = ["W5/10k", "W5/10k/4s", "W5/10k/small"]
+FIT = ["W3", "W4", "W4/ring", "W5/100", "W5/10k", "W5/10k/4s", "W5/10k/small"]
 HOST = ["W5/10k", "W5/10k/small", "W5/1M/small"]
-DRIFT = ["W5/10k", "W5/10k/4s", "W5/10k/small"]
 LITTLE = ["pool/device", "pool(cache=16MiB)/device",
           "pool(cache=4MiB, slack=128MiB)/device"]
 HUGE = ["pool/device", "pool(slack=512MiB)/device"]
 MANY = {"W5/320/4s": LITTLE, "W5/320/16s": LITTLE, "W5/320/64s": LITTLE,
         "W5/64/huge": ["pool/device"], "W5/64/huge/2s": HUGE, "W5/64/huge/4s": HUGE}
 QUICK = ["W5/10k/small"]
+# What is no turnover: one block, which is all that a pool has to hold.
+ONE_BLOCK = {"W1/4K": 4 << 10}
 
 
 def program(bench, name):
@@ -58,6 +60,8 @@ def of_traces(bench, quick, say):
                            "rounded": rounded / fit["peak_live_bytes"],
                            "peak_bytes": fit["peak_live_bytes"],
                            "fit_bytes": fit["fit_bytes"],
+                           "held_over_live": fit["held_over_live"],
+                           "held_over_live_by_streams": timed["held_over_live"],
                            "ns_per_event": timed["ns_per_event_median"]}
     return found
 
@@ -87,10 +91,20 @@ def moments(bench, say):
         return []
 
 
+def limits(bench, cases, say):
+    """Case to bytes: what the pools of weir-bounded may hold."""
+    turnovers = [case for case in cases if case not in ONE_BLOCK]
+    found = of_cases(bench, "fit", turnovers, say)
+    fits = {case: it["fit_bytes"] for case, it in found.items()}
+    fits.update({case: ONE_BLOCK[case] for case in cases if case in ONE_BLOCK})
+    return {case: int(bench_plan.BOUND * fits[case]) // 256 * 256
+            for case in cases if case in fits}
+
+
 def measure(bench, quick, say):
     return {"fit": of_cases(bench, "fit", QUICK if quick else FIT, say),
             "host": of_cases(bench, "host", QUICK if quick else HOST, say),
-            "drift": of_cases(bench, "drift", [] if quick else DRIFT, say),
+            "drift": of_cases(bench, "drift", QUICK if quick else FIT, say),
             "many": {} if quick else of_many(bench, say),
             "traces": of_traces(bench, quick, say),
             "moments": moments(bench, say)}
@@ -98,21 +112,42 @@ def measure(bench, quick, say):
 
 # --- tables ------------------------------------------------------------------------
 
+def ratio(value):
+    if value is None:
+        return ""
+    return f"{value:.4f}" if value < 10 else f"{value:.1f}"
+
+
+def grown_cells(drift):
+    """What a pool that begins with nothing comes to hold, over what is live at its
+    most; and over what is live just then, at the worst of all samples."""
+    if not drift:
+        return ["", ""]
+    return [ratio(drift["grown"]),
+            ratio(max(held / live for held, live, _ in drift["samples"]))]
+
+
+def there_cells(case):
+    fits = [bench_reference.FIT[name].get(case) for name in bench_reference.FIT]
+    return ["" if fit is None else f"{fit:g}" for fit in fits]
+
+
 def fit_rows(memory, targets):
     rows = [["workload", "peak live", "smallest pool", "over peak", "target", "reached",
-             "in units of 256 B", "grown from nothing"]]
+             "in units of 256 B", "grown", "at worst",
+             *(name + "*" for name in bench_reference.FIT)]]
     for case, it in memory["fit"].items():
-        rows.append([case, words.mib(it["peak_bytes"]),
-                     words.mib(it["fit_bytes"]),
-                     f"{it['fit']:.4f}", f"{bench_targets.FIT[case]:.2f}",
-                     bench_targets.mark(targets, "fit", case),
-                     f"{it['rounded']:.4f}", f"{it['grown']:.4f}"])
+        target = bench_targets.FIT.get(case)
+        rows.append([case, words.mib(it["peak_bytes"]), words.mib(it["fit_bytes"]),
+                     ratio(it["fit"]), "" if target is None else f"{target:.2f}",
+                     bench_targets.mark(targets, "fit", case), ratio(it["rounded"]),
+                     *grown_cells(memory["drift"].get(case)), *there_cells(case)])
     for name, it in memory["traces"].items():
         rows.append(["trace/" + name, words.mib(it["peak_bytes"]),
-                     words.mib(it["fit_bytes"]),
-                     f"{it['fit']:.4f}", f"{bench_targets.TRACE_FIT:.2f}",
-                     bench_targets.mark(targets, "fit", name),
-                     f"{it['rounded']:.4f}", ""])
+                     words.mib(it["fit_bytes"]), ratio(it["fit"]),
+                     f"{bench_targets.TRACE_FIT:.2f}",
+                     bench_targets.mark(targets, "fit", name), ratio(it["rounded"]),
+                     ratio(it.get("held_over_live")), "", *there_cells(name)])
     return rows
 
 
@@ -150,9 +185,11 @@ def moment_rows(memory):
 
 
 def replay_rows(memory):
-    rows = [["RMM's REPLAY, with the trace's own streams", "ns per event"]]
+    rows = [["RMM's REPLAY, with the trace's own streams", "ns per event",
+             "held over live, at most each"]]
     for name, it in memory["traces"].items():
-        rows.append([name, words.number_of(it["ns_per_event"])])
+        rows.append([name, words.number_of(it["ns_per_event"]),
+                     ratio(it.get("held_over_live_by_streams"))])
     return rows
 
 

@@ -15,6 +15,7 @@ PEERS = ["tcmalloc", "jemalloc", "mimalloc", "glibc"]
 PROGRAMS = {name: ["bench_" + name] for name in ["null", "weir", *PEERS]}
 PROGRAMS["weir-unknown"] = ["bench_weir", "--unknown"]
 PROGRAMS["weir-own"] = ["bench_weir", "--own"]
+PROGRAMS["weir-bounded"] = ["bench_weir"]  # with the case's own limit
 PROGRAMS["weir-arena"] = ["bench_weir", "--spec", "arena/device"]
 ALL = ["null", "weir", *PEERS]
 BY_THREADS = ["null", "weir", "weir-arena", *PEERS]
@@ -46,6 +47,9 @@ WORKLOADS = ["W1/256", "W1/4K", "W1/1M", "W1/4Kx32", "W1/1Mx32", "W2/1000/4096M"
              "W5/10k", "W5/100k", "W5/10k/4s", "W5/10k/small", "W5/1M/small"]
 UNKNOWN = ["W1/4K", "W3", "W4", "W5/10k"]
 OWN = ["W1/4K", "W5/10k"]
+# Beside a pool that is half as large again as the smallest that does the workload once.
+BOUNDED = ["W1/4K", "W3", "W4", "W5/100", "W5/10k", "W5/10k/small"]
+BOUND = 1.5
 LOOKUPS = {"W5/100k": "lookup/100k", "W5/1M/small": "lookup/1M"}
 SIZES = ["size/" + size for size in ["256", "1K", "4K", "16K", "64K", "256K", "1M",
                                      "4M", "16M", "64M"]]
@@ -89,15 +93,15 @@ def target_of(key):
 
 class Item:
     """A figure to measure: so many processes per allocator and round. Options of
-    `for_weir` mean nothing to the others."""
+    `for_weir` mean nothing to the others, and `only` are those of one."""
 
     def __init__(self, key, arguments, allocators, for_weir=(), processes=1):
         self.key, self.arguments, self.allocators = key, arguments, allocators
-        self.for_weir, self.processes = for_weir, processes
+        self.for_weir, self.processes, self.only = for_weir, processes, {}
 
     def arguments_of(self, allocator):
         more = self.for_weir if allocator.startswith("weir") else []
-        return [*self.arguments, *more]
+        return [*self.arguments, *more, *self.only.get(allocator, [])]
 
 
 def case_item(name, allocators, threads=1):
@@ -121,12 +125,21 @@ def thread_counts(cores, quick):
     return [1, 2] if quick else sorted({1, 2, 4, 8, min(cores, 64)})
 
 
-def items_of(quick, cores, scripts):
-    items = []
-    for name in QUICK if quick else WORKLOADS:
-        unknown = ["weir-unknown"] if name in UNKNOWN else []
-        own = ["weir-own"] if name in OWN else []
-        items.append(case_item(name, ALL + unknown + own))
+def workload_item(name, limits):
+    others = [allocator for allocator, names in [
+        ("weir-unknown", UNKNOWN), ("weir-own", OWN), ("weir-bounded", limits)]
+        if name in names]
+    item = case_item(name, ALL + others)
+    if name in limits:
+        size = limits[name]
+        item.only["weir-bounded"] = ["--spec",
+                                     f"pool(initial={size}, limit={size})/device"]
+    return item
+
+
+def items_of(quick, cores, scripts, limits):
+    """`limits` in bytes, by workload, are those of the pools that have one."""
+    items = [workload_item(name, limits) for name in (QUICK if quick else WORKLOADS)]
     for name in [] if quick else LOOKUPS.values():
         items.append(case_item(name, ["null"]))
         items += [case_item(name.replace("lookup", kind), ["null"])

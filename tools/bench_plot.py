@@ -138,20 +138,22 @@ def draw_memory(memory, folder):
     for case, it in memory["drift"].items():
         steps = [i * it["steps"] / 1e6 for i in range(len(it["samples"]))]
         left.plot(steps, [held / live for held, live, _ in it["samples"]], label=case)
+    left.set_yscale("log")
     left.set_ylim(bottom=1)
     left.set_xlabel("million frees and allocations")
     left.set_ylabel("held over live")
     left.set_title("A pool that grows from nothing, over time")
     left.legend()
-    fits = [(case, it["fit"], bench_targets.FIT[case])
+    fits = [(case, it["fit"], bench_targets.FIT.get(case))
             for case, it in memory["fit"].items()]
     fits += [(name, it["fit"], bench_targets.TRACE_FIT)
              for name, it in memory["traces"].items()]
     right.barh([name for name, _, _ in fits], [fit - 1 for _, fit, _ in fits], left=1,
                color=COLOURS["weir"])
-    for i, (_, _, target) in enumerate(fits):
+    reached = [(i, target) for i, (_, _, target) in enumerate(fits) if target]
+    for number, (i, target) in enumerate(reached):
         right.plot([target, target], [i - 0.45, i + 0.45], color="black", linewidth=1.5,
-                   label="to reach" if i == 0 else None)
+                   label="to reach" if number == 0 else None)
     right.invert_yaxis()
     right.set_xlim(left=1)
     right.set_xlabel("smallest pool over peak live")

@@ -1,7 +1,8 @@
 """bench_results - reads the results.json of tools/bench, also those of older versions.
 
 Version 2: what a crew of threads does together is counted once: "cpu" and "calls" are
-those of all of them. In version 1, which has no number, they are of one side.
+those of all of them; and what a pool grows to is told by the drift. In version 1, which
+has no number, they are of one side, and "grown" was of a sixteenth of the drift.
 """
 import copy
 import json
@@ -36,6 +37,12 @@ def as_now(results):
         return results
     results = copy.deepcopy(results)
     results["version"] = VERSION
+    memory = results.get("memory") or {}
+    for it in memory.get("fit", {}).values():
+        it.pop("grown", None)
+    for it in memory.get("drift", {}).values():
+        held, live, _ = map(max, zip(*it["samples"]))
+        it["grown"] = held / live  # as far as the samples know
     for key, by_name in results["figures"].items():
         crew = bench_plan.crew_of(key)
         for figure in by_name.values() if crew > 1 else []:

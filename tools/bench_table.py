@@ -56,6 +56,20 @@ def time_rows(figures, targets):
     return rows
 
 
+def bounded_rows(figures, limits):
+    """A pool that grows beside one that may not. Net."""
+    rows = [["workload", "limit", "weir", "weir-bounded", "times",
+             "weir-bounded's device calls"]]
+    for key, limit in limits.items():
+        free = net_of(figures, key, "weir")
+        bounded = net_of(figures, key, "weir-bounded")
+        if free and bounded is not None:
+            rows.append([key, words.size(limit), words.number_of(free),
+                         words.number_of(bounded), f"{bounded / free:.1f}",
+                         calls_of(figures[key]["weir-bounded"])])
+    return rows
+
+
 def lookup_rows(figures, targets):
     rows = [["workload", "weir", "lookup", "by a table", "all at once",
              "times lookup", "target", "reached", "times by a table"]]
@@ -217,6 +231,9 @@ def tables_of(results):
     heading = ("workloads, ns per pair (of traces per event), net of the harness; "
                f"scaled and *: of another machine, times {words.number_of(scale)}")
     tables = [(heading, time_rows(figures, targets)),
+              (f"what a bounded pool costs: {bench_plan.BOUND} times the smallest that "
+               "does it once, ns per pair, net",
+               bounded_rows(figures, results.get("limits", {}))),
               ("beside a bare lookup of 16 bytes per block, ns",
                lookup_rows(figures, targets)),
               ("threads, million units per second, all together",

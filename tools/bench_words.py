@@ -16,6 +16,10 @@ def mib(count):
     return f"{count / 2**20:.1f} MiB"
 
 
+def size(count):
+    return mib(count) if count >= 2**20 else f"{count / 2**10:.1f} KiB"
+
+
 def duration(ns):
     for unit, size in [("ms", 1e6), ("us", 1e3)]:
         if ns >= 10 * size:
