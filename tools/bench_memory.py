@@ -138,13 +138,13 @@ def fit_rows(memory, targets):
              *(name + "*" for name in bench_reference.FIT)]]
     for case, it in memory["fit"].items():
         target = bench_targets.FIT.get(case)
-        rows.append([case, words.mib(it["peak_bytes"]), words.mib(it["fit_bytes"]),
+        rows.append([case, words.size(it["peak_bytes"]), words.size(it["fit_bytes"]),
                      ratio(it["fit"]), "" if target is None else f"{target:.2f}",
                      bench_targets.mark(targets, "fit", case), ratio(it["rounded"]),
                      *grown_cells(memory["drift"].get(case)), *there_cells(case)])
     for name, it in memory["traces"].items():
-        rows.append(["trace/" + name, words.mib(it["peak_bytes"]),
-                     words.mib(it["fit_bytes"]), ratio(it["fit"]),
+        rows.append(["trace/" + name, words.size(it["peak_bytes"]),
+                     words.size(it["fit_bytes"]), ratio(it["fit"]),
                      f"{bench_targets.TRACE_FIT:.2f}",
                      bench_targets.mark(targets, "fit", name), ratio(it["rounded"]),
                      ratio(it.get("held_over_live")), "", *there_cells(name)])
@@ -155,8 +155,8 @@ def many_rows(memory):
     rows = [["workload", "pool", "peak live", "held", "over peak", "ns per pair"]]
     for case, by_spec in memory.get("many", {}).items():
         for spec, it in by_spec.items():
-            rows.append([case, spec, words.mib(it["peak_bytes"]),
-                         words.mib(it["grown_bytes"]),
+            rows.append([case, spec, words.size(it["peak_bytes"]),
+                         words.size(it["grown_bytes"]),
                          f"{it['grown_bytes'] / it['peak_bytes']:.1f}",
                          words.number_of(it["ns"])])
     return rows
@@ -166,8 +166,8 @@ def host_rows(memory, targets):
     rows = [["workload", "live blocks", "held", "host memory", "of it malloc",
              "bytes per block", "of 32 per block and 0.1 % of held", "reached"]]
     for case, it in memory["host"].items():
-        rows.append([case, str(it["blocks"]), words.mib(it["held_bytes"]),
-                     words.mib(it["private_bytes"]), words.mib(it["malloc_bytes"]),
+        rows.append([case, str(it["blocks"]), words.size(it["held_bytes"]),
+                     words.size(it["private_bytes"]), words.size(it["malloc_bytes"]),
                      f"{it['per_block']:.1f}", words.percent(it["of_allowed"]),
                      bench_targets.mark(targets, "host", case)])
     return rows

@@ -143,7 +143,7 @@ def draw_memory(memory, folder):
     left.set_xlabel("million frees and allocations")
     left.set_ylabel("held over live")
     left.set_title("A pool that grows from nothing, over time")
-    left.legend()
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, 0.92), ncol=3)
     fits = [(case, it["fit"], bench_targets.FIT.get(case))
             for case, it in memory["fit"].items()]
     fits += [(name, it["fit"], bench_targets.TRACE_FIT)
