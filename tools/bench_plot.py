@@ -138,12 +138,13 @@ def draw_memory(memory, folder):
     for case, it in memory["drift"].items():
         steps = [i * it["steps"] / 1e6 for i in range(len(it["samples"]))]
         left.plot(steps, [held / live for held, live, _ in it["samples"]], label=case)
-    left.set_yscale("log")
+    if left.get_ylim()[1] > 5:
+        left.set_yscale("log")
     left.set_ylim(bottom=1)
     left.set_xlabel("million frees and allocations")
     left.set_ylabel("held over live")
     left.set_title("A pool that grows from nothing, over time")
-    left.legend(loc="upper center", bbox_to_anchor=(0.5, 0.92), ncol=3)
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncol=4, frameon=False)
     fits = [(case, it["fit"], bench_targets.FIT.get(case))
             for case, it in memory["fit"].items()]
     fits += [(name, it["fit"], bench_targets.TRACE_FIT)
