@@ -392,6 +392,10 @@ class Tables(unittest.TestCase):
         self.assertEqual(now["threads/freed-by-another/t2"]["weir"],
                          {"gross": 50, "cpu": 80, "calls": {"event_record": 1}})
         self.assertEqual(now["W6a/t2"], old["figures"]["W6a/t2"])
+        moments = [{"name": "refusal/x"}, {"name": "clock"}]
+        now = bench_results.as_now({"figures": {}, "memory": {"moments": moments}})
+        self.assertEqual([it["name"] for it in now["memory"]["moments"]],
+                         ["refusal/x, again", "clock"])
         self.assertEqual(old, figures_of({}, 40, 0.5))
         self.assertIs(bench_results.as_now(same), same)
 
