@@ -106,6 +106,56 @@ static void capture_takes_only_what_is_done(void **state)
     scene_close(&it);
 }
 
+static void write_first_byte(void *argument, void *const views[])
+{
+    (void)argument;
+    *(char *)views[0] = 1;
+}
+
+/* It comes back behind more points than are kept one by one: one wait for the device
+ * stands for them, but not for the graph. */
+static void memory_of_a_graph_stays_behind_many_points(void **state)
+{
+    (void)state;
+    enum { MANY = 6 };
+    scene it = scene_open(false);
+    scene_make_streams(&it);
+    weir_resource *mr;
+    weir_capture *capture;
+    weir_emulated_graph *graph;
+    weir_stream streams[MANY];
+    weir_point points[MANY];
+    uint64_t gates[MANY];
+    must_ok(weir_resource_open(it.device, "device", &mr));
+    must_ok(weir_capture_begin(mr, it.a, &capture));
+    must_ok(weir_emulated_capture_begin(it.device, it.a));
+    void *x = take(mr, it.a, SIZE);
+    const weir_emulated_range range = { x, SIZE, WEIR_EMULATED_WRITE };
+    must_ok(weir_emulated_launch(it.device, it.a, write_first_byte, NULL, &range, 1));
+    must_ok(weir_emulated_capture_end_graph(it.device, it.a, &graph));
+    must_ok(weir_capture_end(capture));
+    for (int i = 0; i < MANY; i++) {
+        streams[i] = make_stream(it.device, WEIR_STREAM_NON_BLOCKING);
+        must_ok(weir_emulated_stall(it.device, streams[i], &gates[i]));
+        must_ok(weir_point_here(it.device, streams[i], &points[i]));
+    }
+    must(weir_deallocate_after(mr, x, SIZE, WEIR_ALIGNMENT, points, MANY));
+    for (int i = 0; i < MANY; i++) {
+        must_ok(weir_emulated_open_gate(it.device, gates[i]));
+        end_stream(it.device, streams[i]);
+    }
+    must_ok(weir_device_sync(it.device));
+    must_equal(weir_resource_trim_sync(mr, 0), 0);
+    must_ok(weir_emulated_graph_launch(it.device, graph, it.b));
+    must_ok(weir_stream_sync(it.device, it.b));
+    must_be_quiet(it.device);
+    must_ok(weir_emulated_graph_destroy(it.device, graph));
+    must_ok(weir_capture_release(capture, it.b));
+    must_equal(weir_resource_trim_sync(mr, 0), SIZE);
+    weir_resource_unref(mr);
+    scene_close(&it);
+}
+
 /* A resource of its own has a block set aside, which waits for the device. */
 static weir_resource *open_with_set_aside(const scene *it, const char *spec, void **x)
 {
@@ -322,6 +372,7 @@ int main(void)
         cmocka_unit_test(capture_does_not_reuse_what_it_adopts),
         cmocka_unit_test(memory_born_in_a_capture_returns_to_it),
         cmocka_unit_test(capture_takes_only_what_is_done),
+        cmocka_unit_test(memory_of_a_graph_stays_behind_many_points),
         cmocka_unit_test(what_ends_beside_a_declared_capture_leaks_nothing),
         cmocka_unit_test(what_ends_beside_a_capture_leaves_it_intact),
         cmocka_unit_test(undeclared_capture_is_left_intact),
