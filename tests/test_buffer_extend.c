@@ -102,10 +102,31 @@ static void what_cannot_be_extended_moves(void **state)
     weir_buffer y;
     must_ok(weir_buffer_slice(&it.x, ROOM / 2, 512, &y));
     weir_buffer_reset(&it.x);
-    must_ok(weir_buffer_resize(&y, KIB, it.on.b)); /* does not begin with its block */
+    must_ok(weir_buffer_resize(&y, KIB, it.on.b)); /* is less than its block */
     must(y.data != (char *)old + ROOM / 2 && it.roomy.extensions == 0);
     must_equal(statistics_of(it.mr).out_bytes, KIB);
     must_equal(statistics_of(it.mr).out_blocks, 1);
+    weir_buffer_reset(&y);
+    scene_close(&it);
+}
+
+/* There is room behind the block, but a slice that begins within it would end beyond
+ * what was added. */
+static void what_does_not_begin_with_its_block_moves(void **state)
+{
+    (void)state;
+    scene it;
+    scene_open(&it, KIB);
+    char *old = it.x.data;
+    weir_buffer y;
+    must_ok(weir_buffer_slice(&it.x, 512, 512, &y));
+    weir_buffer_reset(&it.x);
+    must_ok(weir_buffer_resize(&y, 2 * KIB, it.on.b));
+    must(y.data != old + 512 && y.size == 2 * KIB && y.capacity == 2 * KIB);
+    must_equal(it.roomy.extensions, 0);
+    must_equal(statistics_of(it.mr).out_bytes, 2 * KIB);
+    must_equal(statistics_of(it.mr).out_blocks, 1);
+    stamp(it.on.device, it.on.b, y.data, y.capacity, 6);
     weir_buffer_reset(&y);
     scene_close(&it);
 }
@@ -185,6 +206,7 @@ int main(void)
         cmocka_unit_test(growing_leaves_the_bytes_where_they_are),
         cmocka_unit_test(who_grows_it_waits_as_for_a_move),
         cmocka_unit_test(what_cannot_be_extended_moves),
+        cmocka_unit_test(what_does_not_begin_with_its_block_moves),
         cmocka_unit_test(a_failure_extends_nothing),
         cmocka_unit_test(what_is_shared_is_not_extended),
         cmocka_unit_test(the_ledger_knows_what_was_added),
