@@ -21,6 +21,8 @@ typedef struct buffers_scene {
     weir_weak_buffer weak;
     void *block;                  /* out, and nobody's */
     uint32_t adoptions, ends;
+    bool ends_behind_all;         /* the deleter ignores its stream, */
+    bool is_read;                 /* and is called once this is true */
     size_t host_live;
 } buffers_scene;
 

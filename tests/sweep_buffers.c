@@ -10,6 +10,7 @@
  * known. */
 #include <string.h>
 
+#include "device/device.h"
 #include "support_sweep_buffers.h"
 
 /* ---- before the fault ---- */
@@ -86,7 +87,14 @@ static void end_foreign(void *context, void *ptr, size_t bytes, weir_stream stre
 {
     buffers_scene *it = context;
     it->ends++;
+    must(!it->ends_behind_all || it->is_read || weir__device_is_lost(it->device));
     give(it->pool, stream, ptr, bytes);
+}
+
+static void set_read(void *argument, void *const views[])
+{
+    (void)views;
+    ((buffers_scene *)argument)->is_read = true;
 }
 
 static weir_foreign foreign_of(buffers_scene *it)
@@ -114,6 +122,9 @@ static void adopt(buffers_scene *it, bool ignores_stream)
     it->block = NULL;
     stamp(it->device, it->a, it->x.data, BYTES, KEY);
     note(it, it->b, WEIR_READ);
+    it->ends_behind_all = ignores_stream;
+    must_ok(weir_emulated_launch(it->device, it->b, set_read, it, NULL, 0));
+    must_ok(weir_buffer_use(&it->x, it->b, WEIR_READ));
 }
 
 static void prepare_foreign(buffers_scene *it)
@@ -275,7 +286,7 @@ static void release(buffers_scene *it)
     weir_status status = weir_released_free_sync(it->device, &r);
     if (status != WEIR_OK) {
         must(r.ptr == ptr && r.deleter != NULL);
-        r.ignores_stream = false; /* so it is freed behind what is on the stream */
+        r.ignores_stream = it->ends_behind_all = false; /* it is freed behind that */
         must_ok(weir_released_free_sync(it->device, &r));
     }
     must(r.ptr == NULL);

@@ -379,6 +379,37 @@ static void a_deleter_is_released_with_its_bytes(void **state)
     buffer_scene_close(&it);
 }
 
+/* A deleter that ignores its stream is not called before that could be waited for: what
+ * was released is the caller's as before. */
+static void what_cannot_be_waited_for_is_not_freed(void **state)
+{
+    (void)state;
+    buffer_scene it = buffer_scene_open();
+    foreign_block end;
+    weir_foreign foreign = make_foreign(&it, MIB, &end);
+    foreign.ignores_stream = true;
+    weir_buffer x;
+    must_ok(weir_buffer_adopt(it.device, it.a, &foreign, &x));
+    write_all(&it, it.a, &x, 5);
+    weir_released r = { .struct_size = sizeof r };
+    must_ok(weir_buffer_release(&x, &r));
+    weir_buffer_reset(&x);
+    const weir_released seen = r;
+    must_answer(WEIR_INVALID_ARGUMENT, weir_released_free_sync(NULL, &r));
+    must_answer(WEIR_INVALID_ARGUMENT, weir_released_free_sync(it.device, NULL));
+    plan_fault(it.device, "stream_sync", 1, true, WEIR_DEVICE_ERROR);
+    must_answer(WEIR_DEVICE_ERROR, weir_released_free_sync(it.device, &r));
+    plan_fault(it.device, NULL, 0, false, WEIR_OK);
+    must_ok(weir_emulated_capture_begin(it.device, it.a));
+    must_answer(WEIR_CAPTURING, weir_released_free_sync(it.device, &r));
+    must_ok(weir_emulated_capture_end(it.device, it.a, NULL));
+    must_equal(end.ends, 0);
+    must(memcmp(&r, &seen, sizeof r) == 0);
+    must_ok(weir_released_free_sync(it.device, &r));
+    must(end.ends == 1 && r.ptr == NULL && r.deleter == NULL);
+    buffer_scene_close(&it);
+}
+
 static void what_is_held_is_not_released(void **state)
 {
     (void)state;
@@ -435,6 +466,7 @@ int main(void)
         cmocka_unit_test(one_of_two_becomes_its_own),
         cmocka_unit_test(what_is_released_is_the_callers),
         cmocka_unit_test(a_deleter_is_released_with_its_bytes),
+        cmocka_unit_test(what_cannot_be_waited_for_is_not_freed),
         cmocka_unit_test(what_is_held_is_not_released),
         cmocka_unit_test(what_is_no_block_is_not_adopted),
     };
