@@ -207,6 +207,35 @@ static void quarantine_gives_way(void **state)
     scene_end(&s);
 }
 
+/* Behind more points than are kept of a block it goes on at once, and unchecked. */
+static void nothing_is_held_behind_many_points(void **state)
+{
+    (void)state;
+    enum { MANY = 2 * WEIR__CHECKED_MARKS };
+    for (size_t count = WEIR__CHECKED_MARKS; count <= MANY; count += MANY / 2) {
+        scene s = scene_begin(5, "checking/pool/device");
+        void *ptr = take(s.mr, s.a, 1000);
+        weir_stream streams[MANY];
+        weir_point points[MANY];
+        uint64_t gates[MANY];
+        for (size_t i = 0; i < count; i++) {
+            streams[i] = make_stream(s.device, WEIR_STREAM_NON_BLOCKING);
+            must_ok(weir_emulated_stall(s.device, streams[i], &gates[i]));
+            must_ok(weir_point_here(s.device, streams[i], &points[i]));
+        }
+        bool holds = count <= WEIR__CHECKED_MARKS;
+        must(weir_deallocate_after(s.mr, ptr, 1000, WEIR_ALIGNMENT, points, count));
+        must_equal(counts_of(s.mr).quarantine_blocks, holds);
+        must_equal(counts_of(s.mr).not_checked, !holds);
+        for (size_t i = 0; i < count; i++) {
+            must_ok(weir_emulated_open_gate(s.device, gates[i]));
+            end_stream(s.device, streams[i]);
+        }
+        must_find_nothing(s.mr);
+        scene_end(&s);
+    }
+}
+
 /* Upstream says that it has the block back already: it stays out, guards and all. */
 typedef struct stubborn {
     weir_resource *below;
@@ -542,6 +571,7 @@ int main(void)
         cmocka_unit_test(streams_that_stand_still_stop_nobody),
         cmocka_unit_test(work_that_is_never_done_finds_nothing),
         cmocka_unit_test(quarantine_gives_way),
+        cmocka_unit_test(nothing_is_held_behind_many_points),
         cmocka_unit_test(block_that_upstream_refuses_stays_out),
         cmocka_unit_test(checks_that_fail_are_left_out),
         cmocka_unit_test(threads_and_checks_do_not_disturb_each_other),
