@@ -334,6 +334,36 @@ static void who_closes_speaks_for_those_before(void **state)
     ipc_end(&it);
 }
 
+/* What is still open here is behind what was written before the close. */
+static void who_closes_has_written(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    remote other = remote_begin();
+    weir_ticket ticket;
+    weir_buffer first, second;
+    weir_open_options options = WEIR_OPEN_OPTIONS_INIT;
+    options.access = WEIR_WRITE;
+    remote_make(&other, 0, BYTES, KEY);
+    must_ok(remote_export(&other, 0, WEIR_WRITE, &ticket));
+    must_ok(weir_ipc_open(it.at.device, it.at.a, &ticket, &options, &first));
+    must_ok(weir_ipc_open(it.at.device, it.at.a, &ticket, &options, &second));
+    must_ok(weir_buffer_wait(&first, it.at.b, WEIR_WRITE));
+    uint64_t gate = checklist_hold(it.at.device, it.at.b);
+    stamp(it.at.device, it.at.b, first.data, first.size, KEY + 1);
+    must_ok(weir_ipc_close(&first, it.at.b));
+    must_ok(weir_buffer_wait(&second, it.at.c, WEIR_READ));
+    check_stamp(it.at.device, it.at.c, second.data, second.size, KEY + 1);
+    must_be_held(it.at.device, it.at.c);
+    checklist_let_go(it.at.device, gate);
+    must_not_be_held(it.at.device, it.at.c);
+    must_ok(weir_ipc_close(&second, it.at.c));
+    must_ok(weir_ipc_trim_sync());
+    remote_reset(&other, 0);
+    remote_end(&other);
+    ipc_end(&it);
+}
+
 static void an_own_ticket_opens_as_a_share(void **state)
 {
     (void)state;
@@ -370,6 +400,7 @@ static int run(void)
         cmocka_unit_test(one_that_hangs_up_holds_until_it_is_gone),
         cmocka_unit_test(what_a_dead_exporter_shared_stays_as_it_is),
         cmocka_unit_test(who_closes_speaks_for_those_before),
+        cmocka_unit_test(who_closes_has_written),
         cmocka_unit_test(an_own_ticket_opens_as_a_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
