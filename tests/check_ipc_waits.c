@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "ipc_internal.h"
+#include "weir/host.h"
 
 #define BYTES ((size_t)65536)
 #define KEY    7u
@@ -255,6 +256,74 @@ static void detached_bytes_stay_while_they_are_used(void **state)
     ipc_end(&it);
 }
 
+/* Nor are they more than was asked for, nor anybody's to write. */
+static void detached_bytes_are_for_reading(void **state)
+{
+    (void)state;
+    static const unsigned char one = 1;
+    if (support_is_cuda())
+        skip(); /* which opens no handle of its own process */
+    ipc_stage it = ipc_begin();
+    weir_resource *legacy;
+    weir_buffer column, opened;
+    weir_ticket ticket;
+    weir_export_options options = WEIR_EXPORT_OPTIONS_INIT;
+    weir_open_options to_write = WEIR_OPEN_OPTIONS_INIT;
+    options.detached = true;
+    options.access = to_write.access = WEIR_WRITE;
+    must_ok(weir_resource_open(it.at.device, "shareable(kind=legacy)", &legacy));
+    must_ok(weir_buffer_allocate(legacy, it.at.a, BYTES, 256, &column));
+    must_ok(weir_ipc_export(&column, &options, &ticket));
+    for (int writes = 0; writes < 2; writes++) {
+        weir_buffer_properties about = { .struct_size = sizeof about };
+        must_ok(weir_ipc_open(it.at.device, it.at.b, &ticket,
+                              writes ? &to_write : NULL, &opened));
+        must_ok(weir_buffer_get_properties(&opened, &about));
+        must(about.read_only == !writes);
+        if (!writes)
+            must_answer(WEIR_NOT_SUPPORTED,
+                        weir_buffer_from_host_sync(&opened, it.at.b, 0, 1, &one));
+        must_ok(weir_ipc_close(&opened, it.at.b));
+        must_ok(weir_device_drain_sync(it.at.device));
+    }
+    weir_buffer_reset(&column);
+    weir_resource_unref(legacy);
+    ipc_end(&it);
+}
+
+/* ---- captured streams ---- */
+
+/* What is told to another process does not run in a graph: a captured stream is left
+ * as it is. */
+static void captured_streams_are_refused(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    remote other = remote_begin();
+    weir_ticket ticket, there;
+    weir_buffer opened, column = ipc_make(&it, BYTES, KEY);
+    size_t captured;
+    remote_make(&other, 0, BYTES, KEY);
+    must_ok(remote_export(&other, 0, WEIR_READ, &there));
+    weir_ticket here = ipc_export(&column, WEIR_READ);
+
+    must_ok(weir_emulated_capture_begin(it.at.device, it.at.a));
+    must_answer(WEIR_CAPTURING, weir_ipc_export(&column, NULL, &ticket));
+    must_answer(WEIR_CAPTURING,
+                weir_ipc_open(it.at.device, it.at.a, &here, NULL, &opened));
+    must_answer(WEIR_CAPTURING,
+                weir_ipc_open(it.at.device, it.at.a, &there, NULL, &opened));
+    must(opened.data == NULL && opened.storage == NULL);
+    must_equal(remote_statistics(&other).importers, 0);
+    must_ok(weir_emulated_capture_end(it.at.device, it.at.a, &captured));
+    must_equal(captured, 0);
+    weir_buffer_reset(&column);
+    remote_settle(&other);
+    remote_reset(&other, 0);
+    remote_end(&other);
+    ipc_end(&it);
+}
+
 /* ---- without an event ---- */
 
 /* The exporter's host waits. */
@@ -334,6 +403,8 @@ static int run(void)
         cmocka_unit_test(a_deleter_opens_a_ticket_on_the_services_thread),
         cmocka_unit_test(bytes_go_back_behind_the_stream_that_closes),
         cmocka_unit_test(detached_bytes_stay_while_they_are_used),
+        cmocka_unit_test(detached_bytes_are_for_reading),
+        cmocka_unit_test(captured_streams_are_refused),
         cmocka_unit_test(an_export_without_an_event_is_behind_its_stream),
         cmocka_unit_test(a_close_without_an_event_is_behind_its_stream),
         cmocka_unit_test(a_close_is_not_done_before_its_event),
