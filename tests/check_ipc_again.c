@@ -1,6 +1,6 @@
 /* check_ipc_again.c - tickets that are opened again while what was opened before is not
  * quite over: it is kept by nobody and not ended, or another thread opens it just then,
- * or an answer comes too late. */
+ * or an answer comes too late; and tickets that are made again and again. */
 #include "support_remote.h"
 
 #include <poll.h>
@@ -11,6 +11,7 @@
 
 #include "ipc_internal.h"
 #include "support_dlpack.h"
+#include "support_shared.h"
 
 #define BYTES ((size_t)65536)
 #define KEY   7u
@@ -207,6 +208,56 @@ static void a_late_answer_comes_behind_that_to_a_close(void **state)
     end(&it);
 }
 
+/* ---- what is made again and again ---- */
+
+/* The event that goes with a ticket has a descriptor, as its bytes have: both go with
+ * the last who needs them. */
+static void tickets_that_are_over_leave_no_descriptors(void **state)
+{
+    (void)state;
+    enum { TIMES = 16 };
+    ipc_stage it = ipc_begin();
+    unsigned before = 0;
+    for (int i = 0; i < TIMES; i++) {
+        weir_buffer column = ipc_make(&it, BYTES, KEY);
+        weir_ticket revoked = ipc_export(&column, WEIR_READ);
+        (void)ipc_export(&column, WEIR_READ); /* ends with its bytes */
+        must_ok(weir_ipc_revoke(&revoked));
+        weir_buffer_reset(&column);
+        must_equal(now().exports, 0);
+        must_ok(weir_device_sync(it.at.device));
+        (void)weir_resource_trim_sync(it.mr, 0);
+        if (i == 0) /* by now there is what stays: a socket, and who serves it */
+            before = open_descriptors();
+    }
+    must(open_descriptors() < before + TIMES); /* those of tests before come and go */
+    ipc_end(&it);
+}
+
+/* Work that cannot be waited for may still use what is mapped. */
+static void a_trim_that_fails_leaves_the_rest_cached(void **state)
+{
+    (void)state;
+    stage it = begin();
+    weir_ticket second;
+    weir_buffer opened;
+    remote_make(&it.other, 1, BYTES, KEY);
+    must_ok(remote_export(&it.other, 1, WEIR_READ, &second));
+    must_open_anew(&it);
+    must_ok(weir_ipc_open(it.here.at.device, it.here.at.b, &second, NULL, &opened));
+    check_stamp(it.here.at.device, it.here.at.b, opened.data, opened.size, KEY);
+    must_ok(weir_ipc_close(&opened, it.here.at.b));
+    plan_fault(it.here.at.device, "event_sync", 1, false, WEIR_DEVICE_ERROR);
+    must_answer(WEIR_DEVICE_ERROR, weir_ipc_trim_sync());
+    plan_fault(it.here.at.device, NULL, 0, false, WEIR_OK);
+    must_equal(now().cached, 2);
+    must_ok(weir_ipc_trim_sync());
+    must_equal(now().cached, 0);
+    remote_settle(&it.other);
+    remote_reset(&it.other, 1);
+    end(&it);
+}
+
 /* ---- what another thread asks about ---- */
 
 /* Whether a thread waits for an answer. */
@@ -250,6 +301,8 @@ static int run(void)
         cmocka_unit_test(what_was_opened_on_a_threads_stream_is_opened_again),
         cmocka_unit_test(a_late_answer_leaves_what_is_open),
         cmocka_unit_test(a_late_answer_comes_behind_that_to_a_close),
+        cmocka_unit_test(tickets_that_are_over_leave_no_descriptors),
+        cmocka_unit_test(a_trim_that_fails_leaves_the_rest_cached),
         cmocka_unit_test(who_is_hasty_does_not_wait_for_who_is_patient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
