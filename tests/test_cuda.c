@@ -11,6 +11,8 @@
 
 #include "fakes/primitives.h"
 #include "internal.h"
+#include "weir/current.h"
+#include "weir/dlpack.h"
 
 #define USERS_OWN 5 /* the device whose context the calling thread has */
 
@@ -252,6 +254,77 @@ static void on_another_thread(void *(*entry)(void *argument), void *argument)
     must(pthread_join(thread, NULL) == 0);
 }
 
+/* ---- what a device passes on ---- */
+
+static void devices_of_two_kinds_are_no_peers(void **state)
+{
+    (void)state;
+    weir_device *device = cuda_open(0), *emulated;
+    must_ok(weir_device_open("emulated:15", NULL, &emulated));
+    must_answer(WEIR_NOT_SUPPORTED, weir_device_enable_peer(device, emulated));
+    must_answer(WEIR_NOT_SUPPORTED, weir_device_enable_peer(emulated, device));
+    must_equal(fakes_look().last_error, 0);
+    weir_device_unref(emulated);
+    close_emulated(device);
+}
+
+/* Each way of reuse has an attribute of its own. */
+static void pools_reuse_as_they_were_told(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t bit;
+        enum cudaMemPoolAttr attribute;
+    } ways[] = {
+        { WEIR_ASYNC_REUSE_EVENTS, cudaMemPoolReuseFollowEventDependencies },
+        { WEIR_ASYNC_REUSE_OPPORTUNISTIC, cudaMemPoolReuseAllowOpportunistic },
+        { WEIR_ASYNC_REUSE_INTERNAL, cudaMemPoolReuseAllowInternalDependencies },
+    };
+    enum { WAYS = sizeof ways / sizeof ways[0] };
+    weir_device *device = cuda_open(0);
+    CUcontext context; /* to ask the pool itself */
+    must_equal(cuDevicePrimaryCtxRetain(&context, 0), 0);
+    must_equal(cuCtxPushCurrent(context), 0);
+    for (uint32_t i = 0; i < 1u << WAYS; i++) {
+        weir_async_options options = WEIR_ASYNC_OPTIONS_INIT;
+        weir_mempool pool;
+        options.reuse = WEIR_ASYNC_REUSE_SAME_STREAM;
+        for (uint32_t way = 0; way < WAYS; way++)
+            options.reuse |= (i >> way & 1) != 0 ? ways[way].bit : 0;
+        must_ok(weir__mempool_create(device, &options, &pool));
+        for (uint32_t way = 0; way < WAYS; way++) {
+            int value = -1;
+            must_equal(cudaMemPoolGetAttribute((cudaMemPool_t)pool, ways[way].attribute,
+                                               &value), cudaSuccess);
+            must_equal(value, i >> way & 1);
+        }
+        must_ok(weir__mempool_destroy(device, pool));
+    }
+    must_equal(cuCtxPopCurrent(&context), 0);
+    must_equal(cuDevicePrimaryCtxRelease(0), 0);
+    close_emulated(device);
+}
+
+/* Managed memory is worked on by the device's streams: by what is current there. */
+static void consumers_of_managed_memory_are_told_its_stream(void **state)
+{
+    (void)state;
+    static const int32_t types[] = { WEIR_DLPACK_CUDA, WEIR_DLPACK_CUDA_MANAGED };
+    weir_device *device = cuda_open(0);
+    weir_stream stream = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+    must_ok(weir_set_current_stream(device, stream, NULL));
+    for (int i = 0; i < 2; i++) {
+        void *current = NULL;
+        must_equal(weir_dlpack_current_work_stream(types[i], 0, &current), 0);
+        must(current == stream);
+    }
+    must_ok(weir_set_current_stream(device, NULL, NULL));
+    end_stream(device, stream);
+    close_emulated(device);
+}
+
+/* ---- captures elsewhere ---- */
+
 /* Shows that the next test can fail. */
 static void unsafe_calls_spoil_a_capture(void **state)
 {
@@ -303,6 +376,9 @@ int main(void)
         cmocka_unit_test(threads_that_stay_changed_lose_the_device),
         cmocka_unit_test(a_context_that_is_reset_meanwhile_is_lost),
         cmocka_unit_test(events_have_no_timing),
+        cmocka_unit_test(devices_of_two_kinds_are_no_peers),
+        cmocka_unit_test(pools_reuse_as_they_were_told),
+        cmocka_unit_test(consumers_of_managed_memory_are_told_its_stream),
         cmocka_unit_test(unsafe_calls_spoil_a_capture),
         cmocka_unit_test(captures_elsewhere_take_no_harm),
     };
