@@ -168,7 +168,8 @@ static void pausing_twice_is_pausing_once(void **state)
 
 /* ---- meanwhile ---- */
 
-/* Of what keeps the contents: it asks for what is free in what is being paused. */
+/* Of what keeps the contents: it asks for what is free in what is being paused, and
+ * would have it otherwise. */
 static weir_status keep_elsewhere(void *context, weir_stream stream, size_t bytes,
                                   size_t alignment, void **out)
 {
@@ -176,6 +177,8 @@ static weir_status keep_elsewhere(void *context, weir_stream stream, size_t byte
     void *none = context;
     must_answer(WEIR_PAUSED, weir_allocate(it->mr, stream, PAGE, alignment, &none));
     must(none == NULL);
+    must_answer(WEIR_PAUSED, weir_growable_resume(it->mr, stream));
+    must_answer(WEIR_PAUSED, weir_growable_pause_sync(it->mr, stream, NULL));
     return weir_allocate(it->host, stream, bytes, alignment, out);
 }
 
@@ -295,6 +298,38 @@ static void what_is_paused_ends_beside_a_capture(void **state)
     end_stream(it.device, third);
     it.mr = open_spec(it.device, "growable(chunk=8MiB, pages_only=true)");
     end(&it);
+}
+
+/* Neither a pause nor a resume runs in a graph: the capture is left intact. */
+static void a_captured_stream_is_left_intact(void **state)
+{
+    (void)state;
+    for (int kept = 0; kept < 2; kept++) {
+        scene it = begin();
+        size_t captured;
+        weir_resource *keep_in = kept ? it.host : NULL;
+        void *a = take(it.mr, it.stream, PAGE), *none = take(it.host, it.stream, PAGE);
+        stamp(it.device, it.stream, a, PAGE, 1);
+        give(it.host, it.stream, none, PAGE); /* there is room to keep what is out */
+        must_ok(weir_emulated_capture_begin(it.device, it.stream));
+        must_answer(WEIR_CAPTURING,
+                    weir_growable_pause_sync(it.mr, it.stream, keep_in));
+        must_be(it.mr, false, 0, 0);
+        must_ok(weir_emulated_capture_end(it.device, it.stream, &captured));
+        must_equal(captured, 0);
+
+        must_ok(weir_growable_pause_sync(it.mr, it.stream, keep_in));
+        must_ok(weir_emulated_capture_begin(it.device, it.stream));
+        must_answer(WEIR_CAPTURING, weir_growable_resume(it.mr, it.stream));
+        must_be(it.mr, true, 4 * PAGE, kept ? PAGE : 0);
+        must_ok(weir_emulated_capture_end(it.device, it.stream, &captured));
+        must_equal(captured, 0);
+        must_ok(weir_growable_resume(it.mr, it.stream));
+        if (kept)
+            check_stamp(it.device, it.stream, a, PAGE, 1);
+        give(it.mr, it.stream, a, PAGE);
+        end(&it);
+    }
 }
 
 /* ---- what is waited for ---- */
@@ -427,6 +462,7 @@ int main(void)
         cmocka_unit_test(what_is_paused_gives_nothing_out),
         cmocka_unit_test(what_is_paused_can_end),
         cmocka_unit_test(what_is_paused_ends_beside_a_capture),
+        cmocka_unit_test(a_captured_stream_is_left_intact),
         cmocka_unit_test(a_pause_waits_for_what_uses_the_memory),
         cmocka_unit_test(work_beside_a_pause_is_found),
         cmocka_unit_test(work_on_paused_memory_is_refused),
