@@ -425,6 +425,49 @@ static void block_that_grows_meanwhile_has_no_guard_yet(void **state)
     end(&it);
 }
 
+/* ---- what cannot be waited for ---- */
+
+static void check_that_cannot_wait_looks_at_nothing(void **state)
+{
+    (void)state;
+    place it = begin("checking/pool/device");
+    uint64_t found = 99;
+    void *ptr = take(it.mr, it.a, 1000);
+    write_at(&it, it.a, ptr, 1000);
+    const uint64_t looks = counts_of(&it).looks;
+    plan_fault(it.device, "device_sync", 1, false, WEIR_DEVICE_ERROR);
+    must_answer(WEIR_DEVICE_ERROR, weir_checking_check_sync(it.mr, &found));
+    must_equal(found + told.count, 0);
+    must_equal(counts_of(&it).looks, looks);
+    must_equal(check(&it), 1);
+    must_be_told(WEIR_MISUSE_OVERRUN, ptr, "1 bytes past its end");
+    give(it.mr, it.a, ptr, 1000);
+    end(&it);
+}
+
+/* A copy that cannot be waited for may still write: where the looks are is not freed
+ * under it. */
+static void what_is_under_way_at_the_end_keeps_its_memory(void **state)
+{
+    (void)state;
+    const int count = support_is_cuda() ? 1 : 2; /* the stand-in misses what stays */
+    for (int fails = 0; fails < count; fails++) {
+        place it = begin("checking/pool/device");
+        const uint64_t freed = calls_of(it.device).pinned_free;
+        void *ptr = take(it.mr, it.a, 1000);
+        uint64_t gate = stall(&it, it.a);
+        give(it.mr, it.a, ptr, 1000);
+        must_ok(weir_emulated_open_gate(it.device, gate));
+        if (fails)
+            plan_fault(it.device, "event_sync", 1, true, WEIR_DEVICE_ERROR);
+        weir_resource_unref(it.mr);
+        plan_fault(it.device, NULL, 0, false, WEIR_OK);
+        must_equal(calls_of(it.device).pinned_free, freed + !fails);
+        it.mr = NULL;
+        end(&it);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -439,6 +482,8 @@ int main(void)
         cmocka_unit_test(strict_tells_of_streams_that_do_not_wait),
         cmocka_unit_test(guards_move_with_the_end),
         cmocka_unit_test(block_that_grows_meanwhile_has_no_guard_yet),
+        cmocka_unit_test(check_that_cannot_wait_looks_at_nothing),
+        cmocka_unit_test(what_is_under_way_at_the_end_keeps_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

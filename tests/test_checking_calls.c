@@ -286,11 +286,12 @@ static void block_that_upstream_refuses_stays_out(void **state)
     void *ptr = take(mr, s.a, 1000);
     must(!weir_deallocate(mr, s.a, ptr, 1000, WEIR_ALIGNMENT));
     must_equal(statistics_of(mr).out_blocks, 1);
+    must_equal(statistics_of(mr).out_bytes, 1000);
     must_equal(statistics_of(mr).deallocations, 0);
     must_find_nothing(mr);
     self.refuses = false;
     give(mr, s.a, ptr, 1000);
-    must_equal(statistics_of(mr).out_blocks, 0);
+    must_equal(statistics_of(mr).out_blocks + statistics_of(mr).out_bytes, 0);
     must_find_nothing(mr);
     weir_resource_unref(mr);
     weir_resource_unref(upstream);
