@@ -44,6 +44,25 @@ static void must_be_out(const couple *it, size_t of_primary, size_t of_alternate
     must_equal(statistics_of(it->mr).out_bytes, of_primary + of_alternate);
 }
 
+/* What comes back on a stream that has ended waits for the device, in either. */
+static void what_either_has_set_aside_is_told(void **state)
+{
+    (void)state;
+    static const char *const specs[] = { "device", "limiting(1000)/device" };
+    for (int i = 0; i < 2; i++) {
+        weir_device *device = open_stepped(support_seed(1));
+        couple it = couple_open(device, specs[i], "pinned");
+        weir_stream gone = make_stream(device, WEIR_STREAM_NON_BLOCKING);
+        void *ptr = take(it.mr, gone, 2000);
+        end_stream(device, gone);
+        give(it.mr, gone, ptr, 2000);
+        must_equal(statistics_of(i ? it.alternate : it.primary).set_aside_bytes, 2000);
+        must_equal(statistics_of(it.mr).set_aside_bytes, 2000);
+        couple_end(&it);
+        close_emulated(device);
+    }
+}
+
 /* ---- who is asked ---- */
 
 static void what_primary_has_no_room_for_comes_from_the_alternate(void **state)
@@ -561,6 +580,7 @@ static void create_survives_every_host_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_either_has_set_aside_is_told),
         cmocka_unit_test(what_primary_has_no_room_for_comes_from_the_alternate),
         cmocka_unit_test(other_answers_of_the_primary_stand),
         cmocka_unit_test(both_are_named_where_both_refuse),

@@ -132,6 +132,9 @@ static void limiting_counts_extensions(void **state)
     must_ok(weir_resource_extend(mr, NULL, a, 1000, WEIR_ALIGNMENT, 3500));
     must_answer(WEIR_LIMIT_REACHED,
                 weir_resource_extend(mr, NULL, b, 1000, WEIR_ALIGNMENT, 1501));
+    weir_out_of_memory report = { .struct_size = sizeof report };
+    must_ok(weir_last_out_of_memory(&report));
+    must_equal(report.requested_bytes, 501);
     must_equal(room.extensions, 1);
     must_ok(weir_resource_extend(mr, NULL, b, 1000, WEIR_ALIGNMENT, 1500));
     give(mr, NULL, a, 3500);

@@ -49,6 +49,7 @@ static void statistics_count_what_is_out_and_its_peak(void **state)
     now = statistics_of(mr);
     must_equal(now.out_bytes + now.out_blocks, 0);
     must_equal(now.deallocations, 2);
+    must_equal(now.peak_out_bytes, 700); /* what was out at the reset */
     weir_resource_unref(mr);
     close_emulated(device);
 }
