@@ -224,6 +224,7 @@ static void the_environment_says_where(void **state)
     must_lie_in(NULL, usual);
     must_lie_in("", usual);
     must_lie_in("tmp", usual);
+    must_lie_in(".", usual); /* which is there, and ours */
     must_lie_in(other, usual); /* which is not there */
     int file = open(other, O_CREAT | O_WRONLY | O_CLOEXEC, 0700);
     must(file >= 0 && close(file) == 0);
