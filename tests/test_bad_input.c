@@ -144,6 +144,9 @@ static void device_options_are_read_with_care(void **state)
     weir_device *again = NULL;
     emulated.seed = 5;
     bad(weir_device_open("emulated:7", &options, &again));
+    emulated.seed = 0;
+    emulated.choose_context = &newer;
+    bad(weir_device_open("emulated:7", &options, &again));
     must(again == NULL);
     options.emulated = NULL;
     options.eager = true;

@@ -179,6 +179,20 @@ static void addresses_are_judged_at_the_call(void **state)
     close_emulated(device);
 }
 
+static void what_is_not_stepped_takes_no_steps(void **state)
+{
+    (void)state;
+    static const weir_emulated_scheduler others[] = { WEIR_EMULATED_THREADS,
+                                                      WEIR_EMULATED_NO_WORK };
+    for (int i = 0; i < 2; i++) {
+        weir_device *device = open_emulated(others[i], 0);
+        bool ran = true;
+        must_answer(WEIR_NOT_SUPPORTED, weir_emulated_step(device, &ran));
+        must(!ran);
+        close_emulated(device);
+    }
+}
+
 static void bad_arguments_are_refused(void **state)
 {
     (void)state;
@@ -469,6 +483,7 @@ int main(void)
         cmocka_unit_test(work_reaches_the_bytes),
         cmocka_unit_test(kernel_gets_a_view_of_each_range),
         cmocka_unit_test(addresses_are_judged_at_the_call),
+        cmocka_unit_test(what_is_not_stepped_takes_no_steps),
         cmocka_unit_test(bad_arguments_are_refused),
         cmocka_unit_test(memory_is_handed_out_lowest_first),
         cmocka_unit_test(running_out_says_so),
