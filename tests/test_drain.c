@@ -1,5 +1,7 @@
 /* test_drain.c - weir_device_drain_sync beside calls that look, lack memory, or are
  * about to give back: what is in nobody's list is in somebody's hands. */
+#include <string.h>
+
 #include "support_buffer.h"
 #include "support_scene.h"
 #include "support_work.h"
@@ -80,6 +82,49 @@ static void who_drains_waits_for_who_looks(void **state)
         must_equal(self.early, 0);
         must_equal(self.ends, DRAINED);
         buffer_scene_close(&self.it);
+    }
+}
+
+/* ---- what cannot be waited for ---- */
+
+static void ends_one_alone(void *context, void *ptr, size_t bytes, weir_stream stream)
+{
+    uint32_t *ends = context;
+    (void)ptr;
+    (void)bytes;
+    (void)stream;
+    (*ends)++;
+}
+
+/* A capture would be spoilt by the wait: all stays where it was, for the next. */
+static void a_drain_that_fails_ends_nothing(void **state)
+{
+    (void)state;
+    for (int captures = 0; captures < 2; captures++) {
+        buffer_scene it = buffer_scene_open();
+        stranger other = stranger_come(&it);
+        weir_buffer unnamed = make_buffer(&it, it.a, KIB);
+        uint32_t ends = 0;
+        use_unnamed(&other, &unnamed);
+        leave(&it, ends_one_alone, &ends);
+        const weir_pending before = pending_of(it.device);
+        must(before.deferred_count == 1 && before.limbo_count == 1);
+        if (captures)
+            must_ok(weir_emulated_capture_begin(it.device, it.a));
+        else
+            plan_fault(it.device, "device_sync", 1, false, WEIR_DEVICE_ERROR);
+        must_answer(captures ? WEIR_CAPTURING : WEIR_DEVICE_ERROR,
+                    weir_device_drain_sync(it.device));
+        if (captures)
+            must_ok(weir_emulated_capture_end(it.device, it.a, NULL));
+        const weir_pending after = pending_of(it.device);
+        must(memcmp(&after, &before, sizeof after) == 0);
+        must_equal(ends, 0);
+        must_ok(weir_device_drain_sync(it.device));
+        must_equal(ends, 1);
+        must_equal(pending_of(it.device).limbo_count, 0);
+        stranger_go(&other);
+        buffer_scene_close(&it);
     }
 }
 
@@ -179,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_drains_waits_for_who_looks),
+        cmocka_unit_test(a_drain_that_fails_ends_nothing),
         cmocka_unit_test(who_lacks_memory_has_limbo_beside_a_drain),
         cmocka_unit_test(who_drains_in_a_deleter_waits_for_no_other),
     };
