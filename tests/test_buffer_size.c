@@ -220,11 +220,21 @@ static void a_copy_that_cannot_be_noted_is_not_forgotten(void **state)
     buffer_scene_close(&it);
 }
 
-/* A move for which the last piece of host memory is missing has copied already: what it
- * read is waited for. */
-static void a_move_that_failed_is_noted(void **state)
+static weir_status moves(weir_buffer *buffer, weir_stream stream)
 {
-    (void)state;
+    return weir_buffer_resize(buffer, 2 * MIB, stream);
+}
+
+static weir_status copies(weir_buffer *buffer, weir_stream stream)
+{
+    weir_buffer copy;
+    weir_status status = weir_buffer_copy(buffer, NULL, stream, &copy);
+    weir_buffer_reset(&copy);
+    return status;
+}
+
+static void must_note_what_failed(weir_status (*call)(weir_buffer *, weir_stream))
+{
     weir_emulated_options emulated = WEIR_EMULATED_OPTIONS_INIT;
     emulated.scheduler = WEIR_EMULATED_STEPPED;
     emulated.no_ledger = true; /* which needs host memory of its own */
@@ -240,14 +250,14 @@ static void a_move_that_failed_is_noted(void **state)
         weir_weak_buffer weak;
         must_ok(weir_buffer_weaken(&x, &weak));
         write_all(&it, it.a, &x, 5);
-        uint64_t copies = calls_of(it.device).copy;
+        uint64_t copied = calls_of(it.device).copy;
         weir__host_fail_at(nth, false);
-        weir_status status = weir_buffer_resize(&x, 2 * MIB, it.b);
+        weir_status status = call(&x, it.b);
         weir__host_fail_at(0, false);
         if (status != WEIR_OK)
             must(memcmp(&x, &seen, sizeof x) == 0);
         if (strstr(weir_last_error().message, "a storage") != NULL &&
-            status != WEIR_OK && calls_of(it.device).copy > copies) {
+            status != WEIR_OK && calls_of(it.device).copy > copied) {
             uint64_t waits = calls_of(it.device).stream_wait_event;
             must_ok(weir_buffer_wait(&x, it.a, WEIR_WRITE));
             must_equal(calls_of(it.device).stream_wait_event, waits + 1);
@@ -258,6 +268,20 @@ static void a_move_that_failed_is_noted(void **state)
     }
     must(late > 0);
     buffer_scene_close(&it);
+}
+
+/* A move or a copy for which the last piece of host memory is missing has copied
+ * already: what it read is waited for. */
+static void a_move_that_failed_is_noted(void **state)
+{
+    (void)state;
+    must_note_what_failed(moves);
+}
+
+static void a_copy_that_failed_is_noted(void **state)
+{
+    (void)state;
+    must_note_what_failed(copies);
 }
 
 static void a_copy_stays_on_its_device(void **state)
@@ -461,6 +485,7 @@ int main(void)
         cmocka_unit_test(a_copy_is_its_own),
         cmocka_unit_test(a_copy_that_cannot_be_noted_is_not_forgotten),
         cmocka_unit_test(a_move_that_failed_is_noted),
+        cmocka_unit_test(a_copy_that_failed_is_noted),
         cmocka_unit_test(a_copy_stays_on_its_device),
         cmocka_unit_test(a_view_becomes_an_owner),
         cmocka_unit_test(one_of_two_becomes_its_own),
