@@ -10,8 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "device/device.h"
 #include "weir/managed.h"
 #include "weir/pinned.h"
+#include "weir/resource_ops.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -223,7 +225,7 @@ static void pinned_options_are_read_with_care(void **state)
     scene_end(&s);
 }
 
-/* ---- a node of the host's ---- */
+/* ---- what the device is told ---- */
 
 /* Whether this process may bind memory to node 0; in some containers none may. */
 static bool can_bind(void)
@@ -236,6 +238,61 @@ static bool can_bind(void)
     munmap(page, 4096);
     return can;
 }
+
+static uint32_t told_flags;
+
+static weir_status note_pinned_malloc(void *self, size_t bytes, uint32_t flags,
+                                      void **out)
+{
+    (void)self;
+    (void)bytes;
+    told_flags = flags;
+    *out = NULL;
+    return weir_resource_refuse(WEIR_OUT_OF_MEMORY, "only the flags are looked at");
+}
+
+static weir_status note_host_register(void *self, void *ptr, size_t bytes,
+                                      uint32_t flags)
+{
+    return note_pinned_malloc(self, bytes, flags, &ptr);
+}
+
+static void must_be_told(weir_device *device, const weir_pinned_options *options)
+{
+    weir_resource *mr;
+    void *none;
+    must_ok(weir_pinned_create(device, options, &mr));
+    told_flags = UINT32_MAX;
+    must_answer(WEIR_OUT_OF_MEMORY,
+                weir_allocate(mr, NULL, MIB, WEIR_ALIGNMENT, &none));
+    must_equal(told_flags & WEIR__PINNED_PORTABLE,
+               options->portable ? WEIR__PINNED_PORTABLE : 0);
+    must_equal(told_flags & WEIR__PINNED_MAPPED,
+               options->mapped ? WEIR__PINNED_MAPPED : 0);
+    weir_resource_unref(mr);
+}
+
+static void the_device_is_told_how_to_pin(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(16);
+    const weir__device_ops *real = device->ops;
+    weir__device_ops ops = *real;
+    ops.pinned_malloc = note_pinned_malloc;
+    ops.host_register = note_host_register;
+    device->ops = &ops;
+    for (int i = 0; i < (can_bind() ? 8 : 4); i++) {
+        weir_pinned_options options = WEIR_PINNED_OPTIONS_INIT;
+        options.portable = (i & 1) != 0;
+        options.mapped = (i & 2) != 0;
+        options.on_numa_node = i >= 4;
+        must_be_told(device, &options);
+    }
+    device->ops = real;
+    close_emulated(device);
+}
+
+/* ---- a node of the host's ---- */
 
 static void pinned_memory_may_lie_on_a_node(void **state)
 {
@@ -386,6 +443,7 @@ int main(void)
         cmocka_unit_test(both_keep_what_is_in_use),
         cmocka_unit_test(managed_options_are_read_with_care),
         cmocka_unit_test(pinned_options_are_read_with_care),
+        cmocka_unit_test(the_device_is_told_how_to_pin),
         cmocka_unit_test(pinned_memory_may_lie_on_a_node),
         cmocka_unit_test(a_node_that_is_not_there_is_told_at_once),
         cmocka_unit_test(memory_on_a_node_survives_failures),
