@@ -125,6 +125,9 @@ void weir__ipc_settle(void);
 int64_t weir__ipc_now(void); /* ms, of a clock that only goes on */
 /* Whether work of the device's may go on only while somebody asks for it. */
 bool weir__ipc_must_push(const weir_device *device);
+#ifdef WEIR_TESTING
+extern atomic_int weir__ipc_silent_ms; /* for so long who connects need not ask */
+#endif
 /* Closes the descriptors that came with it. */
 void weir__message_close(const weir__message *message);
 bool weir__peer_has_ended(const weir__peer_process *peer);

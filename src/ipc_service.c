@@ -10,9 +10,16 @@
 #include "ipc_internal.h"
 #include "ipc_service.h"
 
-#define SILENT_MS 10000 /* who connects and asks for nothing is sent away */
 #define PUSH_MS   1
 #define REST_MS   10    /* after what failed for want of something */
+
+/* Who connects and asks for nothing is sent away. */
+#ifdef WEIR_TESTING
+atomic_int weir__ipc_silent_ms = 10000;
+#define SILENT_MS weir__ipc_silent_ms
+#else
+#define SILENT_MS 10000
+#endif
 
 /* The service's own; one at a time runs. */
 typedef struct service {

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "ipc_internal.h"
 #include "weir/host.h"
@@ -324,6 +325,30 @@ static void captured_streams_are_refused(void **state)
     ipc_end(&it);
 }
 
+/* ---- who asks for nothing ---- */
+
+/* He has not the patience of those who wait for an answer, and they have more. */
+static void who_asks_for_nothing_is_sent_away(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    const int usual = atomic_exchange(&weir__ipc_silent_ms, 20);
+    weir_buffer column = ipc_make(&it, BYTES, KEY);
+    weir_ticket ticket = ipc_export(&column, WEIR_READ);
+    weir__ticket says;
+    weir__peer_process peer;
+    weir__message message;
+    int fd;
+    must_ok(weir__ticket_read(&ticket, &says));
+    must_ok(weir__socket_connect(&says, &peer, &fd));
+    must_answer(WEIR_PEER_GONE, weir__socket_receive(fd, &peer, 2000, &message));
+    must(close(fd) == 0);
+    weir__peer_close(&peer);
+    atomic_store(&weir__ipc_silent_ms, usual);
+    weir_buffer_reset(&column);
+    ipc_end(&it);
+}
+
 /* ---- without an event ---- */
 
 /* The exporter's host waits. */
@@ -405,6 +430,7 @@ static int run(void)
         cmocka_unit_test(detached_bytes_stay_while_they_are_used),
         cmocka_unit_test(detached_bytes_are_for_reading),
         cmocka_unit_test(captured_streams_are_refused),
+        cmocka_unit_test(who_asks_for_nothing_is_sent_away),
         cmocka_unit_test(an_export_without_an_event_is_behind_its_stream),
         cmocka_unit_test(a_close_without_an_event_is_behind_its_stream),
         cmocka_unit_test(a_close_is_not_done_before_its_event),
