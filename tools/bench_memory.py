@@ -97,7 +97,8 @@ def limits(bench, cases, say):
     found = of_cases(bench, "fit", turnovers, say)
     fits = {case: it["fit_bytes"] for case, it in found.items()}
     fits.update({case: ONE_BLOCK[case] for case in cases if case in ONE_BLOCK})
-    return {case: int(bench_plan.BOUND * fits[case]) // 256 * 256
+    return {case: max(int(bench_plan.BOUND * fits[case]) // 256 * 256,
+                      bench_plan.BOUND_LEAST)
             for case in cases if case in fits}
 
 

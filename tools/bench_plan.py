@@ -50,6 +50,7 @@ OWN = ["W1/4K", "W5/10k"]
 # Beside a pool that is half as large again as the smallest that does the workload once.
 BOUNDED = ["W1/4K", "W3", "W4", "W5/100", "W5/10k", "W5/10k/small"]
 BOUND = 1.5
+BOUND_LEAST = 32 << 20
 LOOKUPS = {"W5/100k": "lookup/100k", "W5/1M/small": "lookup/1M"}
 SIZES = ["size/" + size for size in ["256", "1K", "4K", "16K", "64K", "256K", "1M",
                                      "4M", "16M", "64M"]]

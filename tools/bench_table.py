@@ -232,7 +232,8 @@ def tables_of(results):
                f"scaled and *: of another machine, times {words.number_of(scale)}")
     tables = [(heading, time_rows(figures, targets)),
               (f"what a bounded pool costs: {bench_plan.BOUND} times the smallest that "
-               "does it once, ns per pair, net",
+               f"does it once, {bench_plan.BOUND_LEAST >> 20} MiB at least, ns per pair, "
+               "net",
                bounded_rows(figures, results.get("limits", {}))),
               ("beside a bare lookup of 16 bytes per block, ns",
                lookup_rows(figures, targets)),
