@@ -232,8 +232,8 @@ def tables_of(results):
                f"scaled and *: of another machine, times {words.number_of(scale)}")
     tables = [(heading, time_rows(figures, targets)),
               (f"what a bounded pool costs: {bench_plan.BOUND} times the smallest that "
-               f"does it once, {bench_plan.BOUND_LEAST >> 20} MiB at least, ns per pair, "
-               "net",
+               f"does it once, and {bench_plan.BOUND_LEAST >> 20} MiB at least; ns per "
+               "pair, net",
                bounded_rows(figures, results.get("limits", {}))),
               ("beside a bare lookup of 16 bytes per block, ns",
                lookup_rows(figures, targets)),
