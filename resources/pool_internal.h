@@ -75,10 +75,14 @@ typedef struct weir__pool {
     uint64_t forget_at;          /* in `releases`: these two are over */
     size_t threads;              /* that keep much, when it last looked at what they
                                     keep; one at least; changes with both locks held */
+    size_t end_bytes;            /* what it can hold, as far as is known; SIZE_MAX where
+                                    there is no end of it; both locks */
     size_t peak_bytes;           /* the most that was out, when it was looked at and
                                     there was an end of it; both locks */
     bool is_settled;             /* ... for long; both locks */
-    bool has_room;               /* ... and much is left; both locks */
+    bool is_tight;               /* a request found no room, though so much was free;
+                                    both locks */
+    bool has_room;               /* much is left beyond that; both locks */
     uint64_t look_at;            /* in `releases`: then it is */
     size_t look_above;           /* ... of the heap: it looks again when so much is
                                     taken; both locks */
@@ -393,7 +397,14 @@ uint32_t weir__pool_take_waiting_locked(weir__request *request, weir__heap_run r
 weir_status weir__pool_serve(weir__request *request, uint32_t *out);
 
 /* A clock that could not be waited for: who asked for room in vain says so. */
-bool weir__pool_is_barred(const weir__request *request, uint64_t clock);
+static inline bool weir__pool_is_barred(const weir__request *request, uint64_t clock)
+{
+    for (size_t i = 0; i < request->barred_count; i++) {
+        if (request->barred[i] == clock)
+            return true;
+    }
+    return false;
+}
 void weir__pool_bar(weir__request *request, uint64_t clock, weir_status status);
 
 /* Goes through the marks of blocks from `block` to `last`, or with 0 to the end of the

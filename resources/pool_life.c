@@ -239,10 +239,11 @@ weir_status weir_pool_create(weir_resource *upstream, const weir_pool_options *o
                           .order = up.device->order,
                           .options = in_force,
                           .threads = 1, .forget_at = UINT64_MAX,
-                          .look_above = SIZE_MAX, .look_at = UINT64_MAX,
+                          .end_bytes = in_force.limit_bytes, .look_at = UINT64_MAX,
                           .up = up,
                           .listener = { .clock_begins = weir__pool_clock_begins,
                                         .stream_changes = weir__pool_stream_changes } };
+    weir__pool_note_end(self);
     allow_caches(self);
     self->listens = self->device->listens;
     self->pass_alignment = pass_alignment(self);
@@ -307,6 +308,9 @@ size_t weir_pool_give_back(weir_resource *mr)
     weir__mutex_lock(&self->miss);
     weir__pool_flush_caches(self);
     size_t bytes = weir__pool_give_idle(self);
+    weir__mutex_lock(&self->lock);
+    weir__pool_forget_peak_locked(self);
+    weir__mutex_unlock(&self->lock);
     weir__pool_fit_caches(self);
     weir__mutex_unlock(&self->miss);
     thread->depth--;

@@ -4,9 +4,10 @@
  * what the stream may take as far as is known; what turns out to be done when asked
  * for; what is left of the initial size; growth, while little lies idle on other
  * streams; their memory, for which this one is made to wait, magazines of the depot
- * first; all of it once more with what was in caches; growth; what was left out before,
- * for it would have cost much or did not fit well; growth once more after a flush. All
- * of it with the lock `miss` held, and the pool's own lock only in between the calls.
+ * first; all of it once more with what was in caches; growth, unless upstream has
+ * refused that; what was left out before, for it would have cost much or did not fit
+ * well; growth once more after a flush. All of it with the lock `miss` held, and the
+ * pool's own lock only in between the calls.
  *
  * What is taken apart is left as it was: a remainder keeps the mark of its own last
  * use, so that its stream goes on without a wait and nobody else gets one. Only
@@ -293,15 +294,6 @@ static uint32_t take_asked_locked(weir__request *request)
 
 /* ---- what can be waited for ---- */
 
-bool weir__pool_is_barred(const weir__request *request, uint64_t clock)
-{
-    for (size_t i = 0; i < request->barred_count; i++) {
-        if (request->barred[i] == clock)
-            return true;
-    }
-    return false;
-}
-
 bool weir__pool_can_wait(void *context, uint32_t block)
 {
     const weir__request *request = context;
@@ -546,7 +538,9 @@ static weir_status miss(weir__request *request, uint32_t *out)
         *out = look_at_others(request);
     if (*out == 0 && status == WEIR_OK)
         *out = look_behind_gates(request);
-    if (*out == 0 && status == WEIR_OK) {
+    /* Where upstream has refused, it is asked once all has been looked at. */
+    const bool asks_last = request->has_skipped && request->pool->is_short;
+    if (*out == 0 && status == WEIR_OK && !asks_last) {
         weir__pool_note_frayed(request);
         status = weir__pool_grow(request, out);
     }
@@ -554,6 +548,11 @@ static weir_status miss(weir__request *request, uint32_t *out)
         (request->has_skipped || request->has_declined)) {
         request->is_thorough = true;
         *out = look_behind_gates(request);
+    }
+    if (*out == 0 && status == WEIR_OK) {
+        weir__pool_note_tight(request);
+        if (asks_last)
+            status = weir__pool_grow(request, out);
     }
     if (*out == 0 && status == WEIR_OK && weir__pool_flush(request))
         status = weir__pool_grow(request, out);

@@ -71,11 +71,13 @@
 /* Beyond the first few, one block in so many allocations is taken back. */
 #define POOL_BACK_SHARE        64u
 
-/* So large a part of the room that is left may lie idle, or in a cache. */
-#define POOL_ROOM_SHARE 8u
-/* What is out is looked at when it may have changed by such a part of what there can
- * be. */
-#define POOL_LOOK_SHARE 16u
+/* Of what a pool that has an end can hold so many of 16 parts are room enough; more
+ * where several streams have left memory. So large a part of the room may lie idle, or
+ * in a cache. What is out is looked at when it may be more by one of the parts. */
+#define POOL_PARTS        16u
+#define POOL_ROOMY        6u
+#define POOL_ROOMY_SHARED 8u
+#define POOL_ROOM_SHARE   8u
 #define POOL_GROWTH_LEAST ((size_t)8 << 20)
 #define POOL_GROWTH_MOST  ((size_t)256 << 20)
 #define POOL_GROWTH_IN_PLACE ((size_t)2 << 20)
@@ -108,16 +110,10 @@ size_t weir__pool_growth_now(const weir__pool *self)
     return growth;
 }
 
-/* What it can hold, as far as is known. */
-static size_t end_bytes(const weir__pool *self)
-{
-    return self->is_short ? self->held_bytes : self->options.limit_bytes;
-}
-
 /* How much more could be out than has been; SIZE_MAX where there is no end of it. */
 static size_t room_bytes(const weir__pool *self)
 {
-    const size_t end = end_bytes(self);
+    const size_t end = self->end_bytes;
     return end == SIZE_MAX ? SIZE_MAX : end - least(end, self->peak_bytes);
 }
 
@@ -129,7 +125,7 @@ static size_t slack_bytes(const weir__pool *self)
         return 0;
     if (slack == 0)
         slack = most(POOL_SLACK_LEAST, self->held_bytes / POOL_SLACK_SHARE);
-    return least(slack, room_bytes(self) / POOL_ROOM_SHARE);
+    return self->has_room ? least(slack, room_bytes(self) / POOL_ROOM_SHARE) : 0;
 }
 
 bool weir__pool_has_slack(const weir__pool *self)
@@ -150,7 +146,8 @@ static bool is_scarce_locked(const weir__pool *self) WEIR_REQUIRES(self->lock)
     const weir__heap *heap = &self->heap;
     return self->is_short && heap->taken_blocks >= POOL_FEW_BLOCKS &&
            heap->owning_count > 1 &&
-           heap->bytes - heap->taken_bytes < heap->bytes / POOL_SCARCE_SHARE;
+           (self->is_tight ||
+            heap->bytes - heap->taken_bytes < heap->bytes / POOL_SCARCE_SHARE);
 }
 
 /* A capture's memory is kept apart, and released as a whole; with one stream all is
@@ -224,7 +221,8 @@ static size_t whole_requests(const weir__request *request, size_t bytes)
 bool weir__pool_take_fresh_locked(weir__request *request, uint32_t block)
 {
     const size_t part = weir__pool_growth_now(request->pool) / 8;
-    const size_t bytes = most(POOL_PIECE_LEAST, part);
+    const size_t bytes = least(most(POOL_PIECE_LEAST, part),
+                               room_bytes(request->pool) / POOL_ROOM_SHARE);
     /* Mark 0 of any clock is done: what is never used stays for all to take. */
     return wants_pieces_locked(request) &&
            take_piece_locked(request, block, whole_requests(request, bytes),
@@ -310,15 +308,16 @@ bool weir__pool_grows_first(const weir__request *request)
 }
 
 /* So much is out of a pool that has an end. It is settled once as many blocks have
- * come back as are out since it was last much more than ever. Looks again then, and
- * once more is taken of the heap than ever, by a part of what there can be. */
+ * come back as are out since it was last much more than ever: before, nobody knows how
+ * much it will be. Looks again then, and once more is taken of the heap than ever, by
+ * one of the parts. */
 static void note_out_locked(weir__pool *self, size_t bytes) WEIR_REQUIRES(self->lock)
 {
-    const size_t end = end_bytes(self), taken = self->heap.taken_bytes;
-    if (end == SIZE_MAX)
+    const size_t part = most(self->end_bytes / POOL_PARTS, WEIR__HEAP_GRAIN);
+    const size_t parts = weir__pool_is_shared(self) ? POOL_ROOMY_SHARED : POOL_ROOMY;
+    if (self->end_bytes == SIZE_MAX)
         return;
-    const size_t part = most(end / POOL_LOOK_SHARE, WEIR__HEAP_GRAIN);
-    self->look_above = most(self->look_above, taken + part);
+    self->look_above = most(self->look_above, self->heap.taken_bytes + part);
     if (self->releases >= self->look_at) {
         self->is_settled = true;
         self->look_at = UINT64_MAX;
@@ -330,9 +329,8 @@ static void note_out_locked(weir__pool *self, size_t bytes) WEIR_REQUIRES(self->
         self->look_at =
             self->releases + most(self->heap.taken_blocks, POOL_SETTLES_AFTER);
     }
-    const size_t share =
-        weir__pool_is_shared(self) ? POOL_SCARCE_SHARE : POOL_ROOM_SHARE;
-    self->has_room = room_bytes(self) >= most(end / share, POOL_ROOM_LEAST);
+    self->has_room = self->is_settled && !self->is_tight &&
+                     room_bytes(self) >= most(parts * part, POOL_ROOM_LEAST);
 }
 
 /* How much is free, what threads keep included; and how many of them keep much. Under
@@ -396,18 +394,43 @@ void weir__pool_note_frayed(const weir__request *request)
 
 /* ---- where the pool cannot grow ---- */
 
+void weir__pool_note_end(weir__pool *self)
+{
+    const bool has_end = self->end_bytes != SIZE_MAX;
+    self->look_above = has_end ? 0 : SIZE_MAX; /* at once, or never */
+    self->look_at = has_end ? self->look_at : UINT64_MAX;
+    self->is_settled = self->is_settled && has_end;
+    self->has_room = self->has_room || !has_end;
+}
+
+void weir__pool_note_tight(const weir__request *request)
+{
+    weir__pool *self = request->pool;
+    weir__mutex_lock(&self->lock);
+    if (self->is_short &&
+        self->heap.bytes - self->heap.taken_bytes >= request->bytes) {
+        self->is_tight = true;
+        self->has_room = false;
+    }
+    weir__mutex_unlock(&self->lock);
+}
+
 void weir__pool_note_room_locked(weir__pool *self, bool is_refused)
 {
-    size_t room = self->options.limit_bytes - self->held_bytes;
+    const size_t room = self->options.limit_bytes - self->held_bytes;
+    const size_t was = self->end_bytes;
     self->is_short = is_refused || room < weir__pool_growth_now(self);
-    self->look_above = end_bytes(self) == SIZE_MAX ? SIZE_MAX : 0; /* at once */
+    self->end_bytes = self->is_short ? self->held_bytes : self->options.limit_bytes;
+    if (self->end_bytes != was)
+        weir__pool_note_end(self);
     weir__pool_note_cut_locked(self);
 }
 
 void weir__pool_forget_peak_locked(weir__pool *self)
 {
     self->peak_bytes = 0;
-    self->look_above = end_bytes(self) == SIZE_MAX ? SIZE_MAX : 0;
+    self->is_tight = false;
+    weir__pool_note_end(self);
 }
 
 bool weir__pool_is_poor_locked(const weir__pool *self, uint32_t block, size_t bytes)
@@ -429,9 +452,7 @@ bool weir__pool_declines_locked(weir__request *request, uint32_t block)
 /* While there is room for what is rounded up. */
 uint32_t weir__pool_spare_grains(const weir__pool *self)
 {
-    const size_t end = end_bytes(self);
-    const bool is_well = end == SIZE_MAX || (self->is_settled && self->has_room);
-    return !self->options.exact && is_well ? WEIR__SPARE_MOST : 0;
+    return !self->options.exact && self->has_room ? WEIR__SPARE_MOST : 0;
 }
 
 /* By default more where more is held, in steps, for each closes the gates. */
@@ -521,9 +542,8 @@ void weir__pool_do_chores(weir__pool *self)
     weir__mutex_unlock(&self->lock);
     if (lays_by)
         weir__pool_lay_by_seat(self);
-    if (!fits)
+    if (!fits || !weir__mutex_try(&self->miss)) /* who has it fits them himself */
         return;
-    weir__mutex_lock(&self->miss);
     weir__pool_fit_caches(self);
     weir__mutex_unlock(&self->miss);
 }

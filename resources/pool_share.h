@@ -55,6 +55,14 @@ void weir__pool_note_crowd(weir__pool *pool);
 void weir__pool_note_room_locked(weir__pool *pool, bool is_refused)
     WEIR_REQUIRES(pool->lock);
 
+/* The request finds no room whatever it looks at: if so much is free where the pool
+ * cannot grow, that is in pieces, and from now on all goes into making them whole. With
+ * the lock miss, without the pool's lock. */
+void weir__pool_note_tight(const weir__request *request);
+
+/* After end_bytes was set; before anybody knows the pool, or with both locks. */
+void weir__pool_note_end(weir__pool *pool);
+
 /* The most that was out is to be found anew. */
 void weir__pool_forget_peak_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 

@@ -223,6 +223,15 @@ void weir__mutex_lock(weir__mutex *mutex)
         lock_fully(mutex);
 }
 
+bool weir__mutex_try(weir__mutex *mutex)
+{
+    if (!weir__word_take(&mutex->word))
+        return false;
+    rank_push(mutex->rank);
+    owner_set(mutex, weir__thread_self()->number);
+    return true;
+}
+
 void weir__mutex_unlock(weir__mutex *mutex)
 {
     WEIR_ASSERT(weir__mutex_is_mine(mutex), "a lock is given back by another thread");

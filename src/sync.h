@@ -26,11 +26,13 @@
 #define WEIR_CAPABILITY     __attribute__((capability("mutex")))
 #define WEIR_ACQUIRE(lock)  __attribute__((acquire_capability(lock)))
 #define WEIR_RELEASE(lock)  __attribute__((release_capability(lock)))
+#define WEIR_TRIES(lock)    __attribute__((try_acquire_capability(true, lock)))
 #else
 #define WEIR_REQUIRES(lock)
 #define WEIR_CAPABILITY
 #define WEIR_ACQUIRE(lock)
 #define WEIR_RELEASE(lock)
+#define WEIR_TRIES(lock)
 #endif
 
 typedef enum weir__rank {
@@ -71,6 +73,8 @@ static inline void weir__mutex_init(weir__mutex *mutex, weir__rank rank)
 }
 void weir__mutex_destroy(weir__mutex *mutex);
 void weir__mutex_lock(weir__mutex *mutex) WEIR_ACQUIRE(mutex);
+/* Takes it if it is free; a stepped run goes on with the same thread. */
+bool weir__mutex_try(weir__mutex *mutex) WEIR_TRIES(mutex);
 void weir__mutex_unlock(weir__mutex *mutex) WEIR_RELEASE(mutex);
 bool weir__mutex_is_mine(weir__mutex *mutex);
 

@@ -1,8 +1,12 @@
 /* test_pool_room.c - a pool that has an end, a limit or what a device has: how much it
  * spends on speed goes by how much of that has never been out. */
-#include "pool_internal.h"
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "pool_share.h"
 #include "resource_parts.h"
 #include "support_pool.h"
+#include "weir/leaves.h"
 
 #define PART   ((size_t)16 * KIB) /* looked at */
 #define WHOLE  (16 * PART)
@@ -31,7 +35,7 @@ static bool rounds_up(const pool_scene *it)
 /* ---- what is out ---- */
 
 typedef struct blocks {
-    void *ptrs[16 * PART / BLOCK];
+    void *ptrs[WHOLE / BLOCK + 1];
     size_t count;
 } blocks;
 
@@ -61,16 +65,16 @@ static void blocks_are_rounded_up_once_there_is_room(void **state)
     (void)state;
     pool_scene it = open_whole(WHOLE);
     blocks all = { .count = 0 };
-    for (size_t parts = 1; parts <= 8; parts++) {
+    for (size_t parts = 1; parts <= 6; parts++) {
         come_to(&it, &all, parts * PART);
         must(parts == 1 || !rounds_up(&it)); /* for all may be wanted */
     }
     go_on(&it, &all);
     must(rounds_up(&it));
     come_to(&it, &all, PART);
-    come_to(&it, &all, 8 * PART); /* as before */
+    come_to(&it, &all, 6 * PART); /* as before */
     must(rounds_up(&it));
-    come_to(&it, &all, 11 * PART);
+    come_to(&it, &all, 9 * PART);
     must(!rounds_up(&it));
     go_on(&it, &all);
     must(rounds_up(&it));
@@ -94,13 +98,20 @@ static void several_streams_need_more_room(void **state)
     for (int streams = 1; streams <= 2; streams++) {
         pool_scene it = open_whole(WHOLE);
         blocks all = { .count = 0 };
-        come_to(&it, &all, 13 * PART);
-        if (streams == 2) {
-            give_on(&it, 1, take_on(&it, 1, PART), PART);
+        come_to(&it, &all, (streams == 1 ? 10 : 9) * PART);
+        uint64_t gates[2];
+        for (int i = 0; i < 2; i++) {
+            gates[i] = stall(&it, i + 1);
+            if (streams == 1)
+                continue;
+            give(it.pool, it.streams[i + 1],
+                 take(it.pool, it.streams[i + 1], PART / 2), PART / 2);
             weir_thread_flush();
         }
         go_on(&it, &all);
         must_equal(rounds_up(&it), streams == 1);
+        for (int i = 0; i < 2; i++)
+            open_gate(&it, gates[i]);
         come_to(&it, &all, 0);
         close_scene(&it);
     }
@@ -108,33 +119,51 @@ static void several_streams_need_more_room(void **state)
 
 /* ---- what is left by others ---- */
 
-/* A stream that waits for another takes more than it needs, but no more than a part of
- * what has never been out. */
+/* Gives it back and takes it again, until it is settled how much is out. */
+static void turn_over(pool_scene *it, void *ptr, size_t bytes)
+{
+    for (int i = 0; i < 64; i++) {
+        give(it->pool, it->streams[0], ptr, bytes);
+        weir_thread_flush();
+        must(take(it->pool, it->streams[0], bytes) == ptr);
+    }
+}
+
+/* A stream that waits for another takes a part of the room, and no more; or where that
+ * is not settled no more than it needs. */
 static void a_stream_takes_a_part_of_the_room(void **state)
 {
     (void)state;
-    enum { LEFT = 32 };
-    pool_scene it = open_whole(MIB);
-    void *kept = take_on(&it, 0, 256 * KIB), *of_1 = take_on(&it, 1, 512 * KIB);
-    uint64_t gates[] = { stall(&it, 1), stall(&it, 2) };
-    give_on(&it, 1, of_1, 512 * KIB);
-    give_on(&it, 2, take_on(&it, 2, 256 * KIB), 256 * KIB); /* what was nobody's */
-    weir_thread_flush();
-
-    const uint64_t waited = waits(&it);
-    void *first = take_on(&it, 0, BLOCK);
-    must_equal(waits(&it), waited + 1);
-    void *second = take_on(&it, 0, BLOCK);
-    must_equal(waits(&it), waited + 1);
-    void *again = take_on(&it, 2, 256 * KIB - LEFT * KIB);
-    must_equal(waits(&it), waited + 1);
-    for (int i = 0; i < 2; i++)
-        open_gate(&it, gates[i]);
-    give_on(&it, 2, again, 256 * KIB - LEFT * KIB);
-    give_on(&it, 0, first, BLOCK);
-    give_on(&it, 0, second, BLOCK);
-    give_on(&it, 0, kept, 256 * KIB);
-    close_scene(&it);
+    const size_t each = 256 * KIB, most = each - 32 * KIB;
+    for (size_t is_settled = 0; is_settled < 2; is_settled++) {
+        pool_scene it = open_whole(4 * each);
+        const weir__pool *pool = it.pool->self;
+        uint64_t gates[STREAMS];
+        void *again[STREAMS];
+        for (int i = 1; i < STREAMS; i++) {
+            void *ptr = take_on(&it, i, each);
+            gates[i] = stall(&it, i);
+            give_on(&it, i, ptr, each);
+            weir_thread_flush();
+        }
+        void *kept = take(it.pool, it.streams[0], each);
+        if (is_settled)
+            turn_over(&it, kept, each);
+        const uint64_t waited = waits(&it);
+        must_equal(pool->heap.owning_count, STREAMS - 1);
+        void *first = take(it.pool, it.streams[0], BLOCK);
+        must_equal(pool->heap.owning_count, STREAMS - 1 + is_settled);
+        for (int i = 1; i < STREAMS; i++)
+            again[i] = take(it.pool, it.streams[i], most);
+        must_equal(waits(&it), waited + 1);
+        for (int i = 1; i < STREAMS; i++) {
+            open_gate(&it, gates[i]);
+            give(it.pool, it.streams[i], again[i], most);
+        }
+        give(it.pool, it.streams[0], first, BLOCK);
+        give(it.pool, it.streams[0], kept, each);
+        close_scene(&it);
+    }
 }
 
 /* A pool over a device that is all there is. */
@@ -162,13 +191,14 @@ static void what_is_full_is_not_asked_first(void **state)
     int count = 0;
     do {
         must(count < MOST);
-        ptrs[count] = take_on(&it, count < BEGIN ? 1 : 0, 64 * KIB);
+        ptrs[count] = take(it.pool, it.streams[count < BEGIN ? 1 : 0], 64 * KIB);
     } while (ptrs[count++] != ptrs[0] + 2 * MIB);
     must_equal((uintptr_t)ptrs[0] % (2 * MIB), 0);
     must_answer(WEIR_OUT_OF_MEMORY, weir_allocate(it.pool, it.streams[0], 6 * MIB,
                                                   WEIR_ALIGNMENT, &none));
+    turn_over(&it, ptrs[count - 1], 64 * KIB);
     uint64_t gate = stall(&it, 1);
-    give_on(&it, 1, ptrs[0], 64 * KIB);
+    give(it.pool, it.streams[1], ptrs[0], 64 * KIB);
     weir_thread_flush();
     const uint64_t asked = calls_of(it.device).malloc;
     must_ok(weir_allocate(it.pool, it.streams[0], 32 * KIB, 2 * MIB, &none));
@@ -177,7 +207,136 @@ static void what_is_full_is_not_asked_first(void **state)
     open_gate(&it, gate);
     must(weir_deallocate(it.pool, it.streams[0], none, 32 * KIB, 2 * MIB));
     for (int i = 1; i < count; i++)
-        give_on(&it, i < BEGIN ? 1 : 0, ptrs[i], 64 * KIB);
+        give(it.pool, it.streams[i < BEGIN ? 1 : 0], ptrs[i], 64 * KIB);
+    close_scene(&it);
+}
+
+/* So much is free, but in pieces: from then on all goes into making it whole. */
+static void what_is_refused_for_pieces_is_tight(void **state)
+{
+    (void)state;
+    pool_scene it = open_whole(WHOLE);
+    const weir__pool *pool = it.pool->self;
+    blocks all = { .count = 0 };
+    come_to(&it, &all, BLOCK);
+    go_on(&it, &all);
+    must(pool->has_room);
+    come_to(&it, &all, WHOLE);
+    for (size_t i = 0; i < all.count; i += 2)
+        give(it.pool, it.streams[0], all.ptrs[i], BLOCK);
+    void *none;
+    must_answer(WEIR_LIMIT_REACHED, weir_allocate(it.pool, it.streams[0], WHOLE,
+                                                  WEIR_ALIGNMENT, &none));
+    must(!pool->is_tight);
+    must_answer(WEIR_LIMIT_REACHED, weir_allocate(it.pool, it.streams[0], 2 * BLOCK,
+                                                  WEIR_ALIGNMENT, &none));
+    must(pool->is_tight && !pool->has_room);
+    for (size_t i = 1; i < all.count; i += 2)
+        give(it.pool, it.streams[0], all.ptrs[i], BLOCK);
+    must_equal(weir_resource_trim_sync(it.pool, 0), WHOLE);
+    all.count = 0;
+    come_to(&it, &all, BLOCK);
+    go_on(&it, &all);
+    must(!pool->is_tight && pool->has_room);
+    come_to(&it, &all, 0);
+    close_scene(&it);
+}
+
+static bool has_chores(weir__pool *pool)
+{
+    weir__mutex_lock(&pool->lock);
+    const bool has = weir__pool_has_chores_locked(pool);
+    weir__mutex_unlock(&pool->lock);
+    return has;
+}
+
+/* What was once refused has an end for a while; then nobody looks any more. */
+static void a_pool_that_grows_again_is_not_looked_at(void **state)
+{
+    (void)state;
+    pool_scene it = open_on_small_device(8 * MIB);
+    blocks all = { .count = 0 };
+    come_to(&it, &all, BLOCK);
+    void *none;
+    must_answer(WEIR_OUT_OF_MEMORY, weir_allocate(it.pool, it.streams[0], 9 * MIB,
+                                                  WEIR_ALIGNMENT, &none));
+    come_to(&it, &all, 0);
+    (void)weir_resource_trim_sync(it.pool, 0);
+    come_to(&it, &all, BLOCK);
+    go_on(&it, &all);
+    must(rounds_up(&it));
+    must(!has_chores(it.pool->self));
+    come_to(&it, &all, 0);
+    close_scene(&it);
+}
+
+/* ---- beside another thread ---- */
+
+/* Upstream of a pool, which waits for a word before it answers. */
+typedef struct slow {
+    weir_resource *leaf;
+    atomic_bool waits;
+    sem_t is_asked, may_answer;
+} slow;
+
+static weir_status slow_allocate(void *context, weir_stream stream, size_t bytes,
+                                 size_t alignment, void **out)
+{
+    slow *self = context;
+    if (atomic_load(&self->waits)) {
+        must(sem_post(&self->is_asked) == 0);
+        must(sem_wait(&self->may_answer) == 0);
+    }
+    return weir_allocate(self->leaf, stream, bytes, alignment, out);
+}
+
+static void slow_deallocate(void *context, weir_stream stream, void *ptr, size_t bytes,
+                            size_t alignment)
+{
+    slow *self = context;
+    must(weir_deallocate(self->leaf, stream, ptr, bytes, alignment));
+}
+
+static void *take_and_give(void *argument)
+{
+    pool_scene *it = argument;
+    give_on(it, 1, take_on(it, 1, MIB), MIB);
+    return NULL;
+}
+
+/* While one thread waits for upstream, another that has what it needs does not. */
+static void who_has_enough_waits_for_nobody(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 64 * MIB);
+    slow up = { .leaf = open_leaf(it.device) };
+    must(sem_init(&up.is_asked, 0, 0) == 0 && sem_init(&up.may_answer, 0, 0) == 0);
+    const weir_callbacks functions = { .struct_size = sizeof functions,
+                                       .allocate = slow_allocate,
+                                       .deallocate = slow_deallocate };
+    weir_resource *upstream;
+    must_ok(weir_callback_create(it.device, &functions, &up, &upstream));
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.growth_bytes = MIB;
+    options.limit_bytes = 16 * MIB;
+    must_ok(weir_pool_create(upstream, &options, &it.pool));
+    weir_resource_unref(upstream);
+    blocks all = { .count = 0 };
+    come_to(&it, &all, BLOCK);
+    atomic_store(&up.waits, true);
+    pthread_t other;
+    must(pthread_create(&other, NULL, take_and_give, &it) == 0);
+    must(sem_wait(&up.is_asked) == 0);
+    go_on(&it, &all);
+    must(has_chores(it.pool->self)); /* which are left to who is in there */
+    atomic_store(&up.waits, false);
+    must(sem_post(&up.may_answer) == 0);
+    must(pthread_join(other, NULL) == 0);
+    come_to(&it, &all, 0);
+    weir_resource_unref(it.pool);
+    it.pool = open_leaf(it.device);
+    weir_resource_unref(up.leaf);
+    must(sem_destroy(&up.is_asked) == 0 && sem_destroy(&up.may_answer) == 0);
     close_scene(&it);
 }
 
@@ -188,6 +347,9 @@ int main(void)
         cmocka_unit_test(several_streams_need_more_room),
         cmocka_unit_test(a_stream_takes_a_part_of_the_room),
         cmocka_unit_test(what_is_full_is_not_asked_first),
+        cmocka_unit_test(what_is_refused_for_pieces_is_tight),
+        cmocka_unit_test(a_pool_that_grows_again_is_not_looked_at),
+        cmocka_unit_test(who_has_enough_waits_for_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

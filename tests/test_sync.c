@@ -99,6 +99,17 @@ static void mutex_excludes_in_every_seed(void **state)
     }
 }
 
+/* Who tries gets it, or not, at once. */
+static void who_tries_does_not_wait(void **state)
+{
+    (void)state;
+    weir__mutex lock = WEIR__MUTEX_INIT(WEIR__RANK_RESOURCE);
+    must(weir__mutex_try(&lock) && weir__mutex_is_mine(&lock));
+    must(!weir__mutex_try(&lock));
+    weir__mutex_unlock(&lock);
+    weir__mutex_destroy(&lock);
+}
+
 static void turns_really_interleave_without_a_lock(void **state)
 {
     (void)state;
@@ -564,6 +575,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mutex_excludes_in_every_seed),
+        cmocka_unit_test(who_tries_does_not_wait),
         cmocka_unit_test(turns_really_interleave_without_a_lock),
         cmocka_unit_test(run_is_the_same_for_the_same_seed),
         cmocka_unit_test(exploring_finds_every_order),

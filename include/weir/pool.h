@@ -7,7 +7,7 @@
  * made to wait on the device; growth; and last, after free chunks went back upstream,
  * growth once more. The host waits only where upstream lets it (a device's leaf does
  * that is short of memory), and then all do that find nothing of their own. Requests
- * are rounded up to 256 bytes; and, from 8 KiB to 1 MiB, while there is room for that,
+ * are rounded up to 256 bytes; and, from 8 KiB to 1 MiB, where there is room for that,
  * to a sixteenth of the power of two below, so that what was freed serves others that
  * are about as large. So long, a thread that keeps more than three quarters of what it
  * may (below) also hands out what is larger than a rounded request by up to an eighth
@@ -19,13 +19,24 @@
  * request needs, up to a quarter of the slack, so as not to come again soon.
  *
  * A pool with a limit, or one that upstream has refused to let grow, has an end. It
- * looks now and then how much is out, and what is left beyond the most that was is its
- * room. There is room for rounding once as many blocks have come back as are out since
- * that last became much more (by a 16th of all), if the room is an eighth of all, or a
- * quarter where several streams have left memory, and 4 MiB. The slack is no more than
- * an eighth of the room. So a pool that is made as large as it is to be, and larger by
- * a third than what is needed, is about as fast as one that grows; and in one that is
- * hardly larger than what is needed nothing is lost. A trim lets it find the most anew.
+ * looks now and then how much is out; what is left beyond the most that ever was is its
+ * room. There is room for speed if that is three eighths of all, or half where several
+ * streams have left memory, and 4 MiB; and once as many blocks have come back to the
+ * pool as are out, or 1024, since the most became much more, by a 16th of all: for
+ * until then nobody knows how much it will be. Then blocks are rounded up, and the
+ * slack, what a stream takes at once, and what a thread keeps of a stream in a pool
+ * that cannot grow, are an eighth of the room each. Else there is no slack, nothing is
+ * rounded up, and a thread keeps a 1024th of what such a pool holds. So a pool that is
+ * made as large as it is to be, and twice as large as what is needed, is about as fast
+ * as one that grows; of one that is hardly larger nothing is lost; and one with a limit
+ * far above what is needed comes to hold as much as one without. A trim, and
+ * weir_pool_give_back, let it find the most anew.
+ *
+ * Once less than a quarter of what a pool that cannot grow holds is free, it takes the
+ * best fit of all streams' memory, no more than is asked for, and merges what lies side
+ * by side: then streams wait for each other more, and little is lost to there being
+ * several. So it is from the first refusal on, too, for which so much was free, in
+ * pieces; until a trim.
  *
  * Where several streams have left memory side by side, all of it counts as one stretch.
  * A stream does not cut up its own in a stretch that is large (more than 32 MiB, and
@@ -38,12 +49,6 @@
  * holds 1.12 times what is out at most, on recorded programs of 1 to 18 GiB; and makes
  * a stream wait for another with one in four allocations where 13 blocks are all there
  * is, else with one in twelve or fewer.
- *
- * A pool that cannot grow lets threads keep less of each stream: an eighth of its room,
- * or a 1024th of what it holds if there is no room for rounding. And once less than a
- * quarter of what it holds is free it takes the best fit of all streams' memory, no
- * more than is asked for, and merges what lies side by side: then streams wait for each
- * other more, and little is lost to there being several.
  *
  * Over an upstream that can extend and cut blocks of pages, as a growable, a pool
  * without a limit passes on what is asked for aligned to those: such a block is
