@@ -200,6 +200,9 @@ class Info(Case):
         self.assertRegex(run.stdout, r"^Weir \d+\.\d+\.\d+, built against the headers")
         for words in ("build: ", "cuda:0: ", "emulated:0: ", "ledger", "pool/device"):
             self.assertIn(words, run.stdout)
+        for spec, words in (("managed", "host access, managed, trims, finds blocks"),
+                            ("shareable", "trims, finds blocks, shared (fd)")):
+            self.assertIn(f"\n  {spec:24}{words}\n", run.stdout)
 
     def test_info_is_told_as_json(self):
         run = weir("info", "--json")
