@@ -48,20 +48,13 @@ void carry_close(carry *self)
 
 /* ---- reading ---- */
 
-/* Opens what `ticket` names. It is as long as was said, or it is no column's. */
+/* Opens what `ticket` names: as long as it says, and so as was announced. */
 static bool part_open(carry *self, const char *what, const weir_ticket *ticket,
-                      size_t bytes, weir_buffer *out, bool *is_over, refusal *why)
+                      weir_buffer *out, bool *is_over, refusal *why)
 {
     weir_status status = weir_ipc_open(self->device, self->stream, ticket, NULL, out);
     *is_over = status == WEIR_NOT_FOUND;
-    if (status != WEIR_OK)
-        return refuse_status(why, what, status);
-    if (out->size == bytes)
-        return true;
-    refuse(why, "%s: there are %zu bytes, where %zu were announced", what, out->size,
-           bytes);
-    weir_buffer_reset(out);
-    return false;
+    return status == WEIR_OK || refuse_status(why, what, status);
 }
 
 static bool items_read(carry *self, weir_buffer *from, size_t offset, carry_part *part,
@@ -106,11 +99,9 @@ bool carry_read(carry *self, const column *it, carry_part *part, FILE *file,
     weir_buffer data = { 0 }, mask = { 0 };
     part->nulls = 0;
     part->bytes = (part->to - part->from) * it->dtype->bytes;
-    bool good = part_open(self, "the items", &it->data, column_data_bytes(it), &data,
-                          is_over, why) &&
-                (!it->has_mask || part_open(self, "the mask", &it->mask,
-                                            column_mask_bytes(it), &mask, is_over,
-                                            why));
+    bool good = part_open(self, "the items", &it->data, &data, is_over, why) &&
+                (!it->has_mask ||
+                 part_open(self, "the mask", &it->mask, &mask, is_over, why));
     if (good)
         good = items_read(self, &data, (size_t)part->from * it->dtype->bytes, part,
                           file, why) &&
