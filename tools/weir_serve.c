@@ -19,8 +19,7 @@
 
 typedef struct guest {
     int fd;
-    bool is_gone;         /* cannot be answered any more */
-    bool has_ended;       /* says nothing any more, but may wait for an answer */
+    bool is_gone;         /* cannot be answered any more, or need not be */
     bool is_skipping;     /* to the end of a line that is too long */
     size_t used;          /* of line */
     char line[TALK_LINE_MAX];
@@ -169,14 +168,14 @@ static void lines_answer(server *self, guest *who)
     answer_send(who);
 }
 
+/* Has no answer pending: who says nothing any more has heard all. */
 static void guest_hear(server *self, guest *who)
 {
     ssize_t got = recv(who->fd, who->line + who->used, sizeof who->line - who->used,
                        MSG_DONTWAIT);
     if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK))
         return;
-    who->is_gone = got < 0;
-    who->has_ended = got == 0;
+    who->is_gone = got <= 0;
     if (got > 0) {
         who->used += (size_t)got;
         lines_answer(self, who);
@@ -218,7 +217,7 @@ static void guests_leave(server *self)
     size_t left = 0;
     for (size_t i = 0; i < self->count; i++) {
         guest *who = self->guests[i];
-        if (who->is_gone || (who->has_ended && who->answer_end == 0)) {
+        if (who->is_gone) {
             guest_end(who);
             self->is_full = false;
         } else {
