@@ -98,6 +98,23 @@ class Lines(Case):
         self.assertEqual(guest.hear(), wanted)
         self.assertEqual(guest.hear(), "")  # a line without its end is none
 
+    def test_who_has_said_all_hears_all(self):
+        """More is asked than both sides' sockets take of answers."""
+        self.serve()
+        self.add("a", doubles(10))
+        wanted = self.guest().ask("get a")
+        guest, count = self.guest(), 10000
+        guest.say(b"get a\n" * (count // 10))
+        sender = threading.Thread(target=lambda: (
+            guest.say(b"get a\n" * (count - count // 10)),
+            guest.socket.shutdown(socket.SHUT_WR)))
+        sender.start()
+        self.assertEqual(self.guest().list(), ["a"])
+        for _ in range(count):
+            self.assertEqual(guest.hear(), wanted)
+        sender.join()
+        self.assertEqual(guest.hear(), "")
+
     def test_who_does_not_listen_stops_nobody(self):
         self.serve()
         self.add("a", doubles(10))
@@ -278,7 +295,8 @@ class Deaths(Case):
 class Strangers(Case):
     """A server that says what it should not."""
 
-    def answer(self, lines):
+    def answer(self, *answers):
+        """One guest comes, and to each of its lines hears the next of these."""
         listener = socket.socket(socket.AF_UNIX)
         self.addCleanup(listener.close)
         if os.path.exists(self.path):
@@ -289,8 +307,9 @@ class Strangers(Case):
         def serve():
             connection, _ = listener.accept()
             with connection, connection.makefile("rb") as asked:
-                asked.readline()
-                connection.sendall(lines)
+                for lines in answers:
+                    if asked.readline() != b"":
+                        connection.sendall(lines)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -319,6 +338,39 @@ class Strangers(Case):
         line = self.guest().ask("get x")
         self.end()
         self.answer(line.encode())
+        self.refused("the items: ", "fetch", "--socket", self.path, "x", status=1)
+
+    def stand_between(self):
+        """From here on self.path is where this test answers, not the server."""
+        self.addCleanup(setattr, self, "path", self.path)
+        self.path += ".between"
+
+    def test_what_is_not_as_long_as_was_announced_is_refused(self):
+        self.serve()
+        self.add("x", doubles(10), mask=b"\xff\xff")
+        self.add("y", doubles(20), mask=b"\xff\xff\xff")
+        line, other = (self.guest().ask(f"get {name}") for name in "xy")
+        self.stand_between()
+        for count in (9, 11):
+            self.answer(line.replace(" 10 ", f" {count} ", 1).encode())
+            self.refused("the ticket for the items is of 80 bytes, and "
+                         f"{8 * count} are needed", "fetch", "--socket", self.path,
+                         "x", status=1)
+        self.answer(" ".join(line.split(" ")[:-1] + other.split(" ")[-1:]).encode())
+        self.refused("the ticket for the mask is of 3 bytes, and 2 are needed", "fetch",
+                     "--socket", self.path, "x", status=1)
+
+    def test_a_column_that_was_replaced_meanwhile_is_asked_for_again(self):
+        self.serve()
+        self.add("x", doubles(10))
+        old = self.guest().ask("get x")
+        self.add("x", doubles(10, 7))
+        new = self.guest().ask("get x")
+        self.stand_between()
+        for answers in ((new,), (old, new), (old, old, new)):
+            self.answer(*(line.encode() for line in answers))
+            self.assertEqual(self.bytes_of("x"), doubles(10, 7))
+        self.answer(*(line.encode() for line in (old, old, old, new)))
         self.refused("the items: ", "fetch", "--socket", self.path, "x", status=1)
 
 
