@@ -219,6 +219,7 @@ weir_status weir__pool_allocate_slowly(weir__pool *self, weir_stream stream,
         weir__heap_forget_promise(&self->heap);
     uintptr_t base =
         block != 0 ? weir__heap_base(weir__heap_block_of(&self->heap, block)) : 0;
+    const bool has_chores = block != 0 && weir__pool_has_chores_locked(self);
     weir__mutex_unlock(&self->lock);
     if (!promised)
         return refuse(&request, weir__fail(WEIR_OUT_OF_HOST_MEMORY,
@@ -236,6 +237,8 @@ weir_status weir__pool_allocate_slowly(weir__pool *self, weir_stream stream,
     }
     weir__pool_count_out(self, bytes);
     weir__pool_tell_lost(self);
+    if (has_chores)
+        weir__pool_do_chores(self);
     *out = (void *)base;
     return WEIR_OK;
 }

@@ -83,7 +83,7 @@ typedef struct weir__pool {
     bool is_tight;               /* a request found no room, though so much was free;
                                     both locks */
     bool has_room;               /* much is left beyond that; both locks */
-    uint64_t look_at;            /* in `releases`: then it is */
+    uint64_t look_at;            /* in `releases`: then it is; both locks */
     size_t look_above;           /* ... of the heap: it looks again when so much is
                                     taken; both locks */
     uint64_t taken_back;         /* blocks, from caches, by requests for which it could

@@ -538,7 +538,7 @@ static weir_status miss(weir__request *request, uint32_t *out)
         *out = look_at_others(request);
     if (*out == 0 && status == WEIR_OK)
         *out = look_behind_gates(request);
-    /* Where upstream has refused, it is asked once all has been looked at. */
+    /* Where it cannot grow as it likes, upstream is asked once all was looked at. */
     const bool asks_last = request->has_skipped && request->pool->is_short;
     if (*out == 0 && status == WEIR_OK && !asks_last) {
         weir__pool_note_frayed(request);
@@ -549,13 +549,12 @@ static weir_status miss(weir__request *request, uint32_t *out)
         request->is_thorough = true;
         *out = look_behind_gates(request);
     }
-    if (*out == 0 && status == WEIR_OK) {
-        weir__pool_note_tight(request);
-        if (asks_last)
-            status = weir__pool_grow(request, out);
-    }
+    if (*out == 0 && status == WEIR_OK && asks_last)
+        status = weir__pool_grow(request, out);
     if (*out == 0 && status == WEIR_OK && weir__pool_flush(request))
         status = weir__pool_grow(request, out);
+    if (*out == 0 && status == WEIR_OK)
+        weir__pool_note_tight(request);
     return status;
 }
 
@@ -564,6 +563,8 @@ static weir_status serve_held(weir__request *request, uint32_t *out)
 {
     weir__pool *self = request->pool;
     weir__mutex_lock(&self->lock);
+    if (self->is_short) /* who misses looks once, for what is just enough */
+        request->bytes = weir__pool_whole_grains(request->asked_bytes);
     bool met = weir__pool_meet_owner_locked(request);
     if (met)
         request->owner->pins++;

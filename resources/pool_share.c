@@ -342,7 +342,7 @@ static size_t look_at_kept(weir__pool *self)
     const size_t taken = self->heap.taken_bytes;
     size_t bytes = self->heap.bytes - taken + kept.bytes;
     self->threads = most(kept.threads, 1);
-    note_out_locked(self, taken - kept.bytes);
+    note_out_locked(self, taken - least(taken, kept.bytes));
     weir__pool_note_cut_locked(self);
     weir__mutex_unlock(&self->lock);
     self->unlooked = 0;
@@ -400,15 +400,19 @@ void weir__pool_note_end(weir__pool *self)
     self->look_above = has_end ? 0 : SIZE_MAX; /* at once, or never */
     self->look_at = has_end ? self->look_at : UINT64_MAX;
     self->is_settled = self->is_settled && has_end;
-    self->has_room = self->has_room || !has_end;
+    self->has_room = !has_end || (self->has_room && self->is_settled);
 }
 
 void weir__pool_note_tight(const weir__request *request)
 {
     weir__pool *self = request->pool;
+    const weir__heap *heap = &self->heap;
+    const bool may_have_any = request->owner->kind != WEIR__POOL_CAPTURE &&
+                              request->wait_status == WEIR_OK;
     weir__mutex_lock(&self->lock);
-    if (self->is_short &&
-        self->heap.bytes - self->heap.taken_bytes >= request->bytes) {
+    if (self->is_short && may_have_any &&
+        heap->bytes - heap->taken_bytes >= request->bytes &&
+        weir__heap_largest_free(heap) < request->bytes) {
         self->is_tight = true;
         self->has_room = false;
     }
@@ -417,10 +421,10 @@ void weir__pool_note_tight(const weir__request *request)
 
 void weir__pool_note_room_locked(weir__pool *self, bool is_refused)
 {
-    const size_t room = self->options.limit_bytes - self->held_bytes;
-    const size_t was = self->end_bytes;
+    const size_t room = self->options.limit_bytes - self->held_bytes,
+                 was = self->end_bytes;
     self->is_short = is_refused || room < weir__pool_growth_now(self);
-    self->end_bytes = self->is_short ? self->held_bytes : self->options.limit_bytes;
+    self->end_bytes = is_refused ? self->held_bytes : self->options.limit_bytes;
     if (self->end_bytes != was)
         weir__pool_note_end(self);
     weir__pool_note_cut_locked(self);
@@ -429,7 +433,8 @@ void weir__pool_note_room_locked(weir__pool *self, bool is_refused)
 void weir__pool_forget_peak_locked(weir__pool *self)
 {
     self->peak_bytes = 0;
-    self->is_tight = false;
+    self->is_tight = self->is_settled = false;
+    self->look_at = UINT64_MAX; /* the next look is as the first */
     weir__pool_note_end(self);
 }
 
@@ -449,7 +454,6 @@ bool weir__pool_declines_locked(weir__request *request, uint32_t block)
     return declines;
 }
 
-/* While there is room for what is rounded up. */
 uint32_t weir__pool_spare_grains(const weir__pool *self)
 {
     return !self->options.exact && self->has_room ? WEIR__SPARE_MOST : 0;

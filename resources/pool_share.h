@@ -7,7 +7,7 @@
 
 /* What chunks are multiples of now. */
 size_t weir__pool_growth_now(const weir__pool *pool);
-/* Whether the pool has slack: if not, nothing below does anything. */
+/* Whether the pool has slack: if not, streams take what they need, and no more. */
 bool weir__pool_has_slack(const weir__pool *pool);
 /* And whether it may grow before it takes what others have. */
 bool weir__pool_grows_freely(const weir__pool *pool);
@@ -55,9 +55,9 @@ void weir__pool_note_crowd(weir__pool *pool);
 void weir__pool_note_room_locked(weir__pool *pool, bool is_refused)
     WEIR_REQUIRES(pool->lock);
 
-/* The request finds no room whatever it looks at: if so much is free where the pool
- * cannot grow, that is in pieces, and from now on all goes into making them whole. With
- * the lock miss, without the pool's lock. */
+/* The request is refused: if so much is free, that is in pieces, and where the pool
+ * cannot grow all goes into making them whole from now on. With the lock miss, without
+ * the pool's lock. */
 void weir__pool_note_tight(const weir__request *request);
 
 /* After end_bytes was set; before anybody knows the pool, or with both locks. */
@@ -96,7 +96,7 @@ size_t weir__pool_lone_most(const weir__pool *pool, size_t cache_bytes);
  * who keeps much. May close the gates: with the lock miss, without the pool's lock. */
 void weir__pool_fit_caches(weir__pool *pool);
 
-/* Whether what is out may be so much more or less that it is to be looked at. */
+/* Whether what is out may be so much more, or settled, that it is to be looked at. */
 static inline bool weir__pool_wants_look_locked(const weir__pool *pool)
     WEIR_REQUIRES(pool->lock)
 {
@@ -105,7 +105,7 @@ static inline bool weir__pool_wants_look_locked(const weir__pool *pool)
 }
 
 /* What threads that miss are asked to do besides: to lay a seat by, to forget why they
- * keep less, or to look. To be called without locks, outside of the gate. */
+ * keep less, or to look. It is done without locks, outside of the gate. */
 static inline bool weir__pool_has_chores_locked(const weir__pool *pool)
     WEIR_REQUIRES(pool->lock)
 {

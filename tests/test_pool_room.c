@@ -91,6 +91,19 @@ static void blocks_are_rounded_up_once_there_is_room(void **state)
     close_scene(&it);
 }
 
+/* What may still be drawn is room, though it is less than is drawn at once. */
+static void a_limit_is_the_end(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene(0, 0, 3 * PART, 2 * PART);
+    const weir__pool *pool = it.pool->self;
+    give_on(&it, 0, take_on(&it, 0, BLOCK), BLOCK);
+    must(pool->is_short);
+    must_equal(pool->end_bytes, 3 * PART);
+    must_equal(pool->held_bytes, 2 * PART);
+    close_scene(&it);
+}
+
 /* Where others have left memory that merges with nobody's, more room is needed. */
 static void several_streams_need_more_room(void **state)
 {
@@ -260,12 +273,12 @@ static void a_pool_that_grows_again_is_not_looked_at(void **state)
     void *none;
     must_answer(WEIR_OUT_OF_MEMORY, weir_allocate(it.pool, it.streams[0], 9 * MIB,
                                                   WEIR_ALIGNMENT, &none));
-    come_to(&it, &all, 0);
-    (void)weir_resource_trim_sync(it.pool, 0);
-    come_to(&it, &all, BLOCK);
+    must(!rounds_up(&it));
+    void *more = take(it.pool, it.streams[0], 4 * MIB);
     go_on(&it, &all);
     must(rounds_up(&it));
     must(!has_chores(it.pool->self));
+    give(it.pool, it.streams[0], more, 4 * MIB);
     come_to(&it, &all, 0);
     close_scene(&it);
 }
@@ -344,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_rounded_up_once_there_is_room),
+        cmocka_unit_test(a_limit_is_the_end),
         cmocka_unit_test(several_streams_need_more_room),
         cmocka_unit_test(a_stream_takes_a_part_of_the_room),
         cmocka_unit_test(what_is_full_is_not_asked_first),

@@ -19,24 +19,25 @@
  * request needs, up to a quarter of the slack, so as not to come again soon.
  *
  * A pool with a limit, or one that upstream has refused to let grow, has an end. It
- * looks now and then how much is out; what is left beyond the most that ever was is its
- * room. There is room for speed if that is three eighths of all, or half where several
- * streams have left memory, and 4 MiB; and once as many blocks have come back to the
- * pool as are out, or 1024, since the most became much more, by a 16th of all: for
- * until then nobody knows how much it will be. Then blocks are rounded up, and the
- * slack, what a stream takes at once, and what a thread keeps of a stream in a pool
- * that cannot grow, are an eighth of the room each. Else there is no slack, nothing is
- * rounded up, and a thread keeps a 1024th of what such a pool holds. So a pool that is
- * made as large as it is to be, and twice as large as what is needed, is about as fast
- * as one that grows; of one that is hardly larger nothing is lost; and one with a limit
- * far above what is needed comes to hold as much as one without. A trim, and
- * weir_pool_give_back, let it find the most anew.
+ * looks now and then how much is out; what is left beyond the most that ever was, as
+ * far as it has seen, is its room. There is room for speed if that is three eighths of
+ * all, or half where several streams have left memory, and 4 MiB; and once as many
+ * blocks have come back to the pool as are out, and 1024 at least, since the most
+ * became much more, by a 16th of all: for until then nobody knows how much it will be.
+ * Then blocks are rounded up, and the slack, and what a thread keeps of a stream in a
+ * pool that cannot grow, are an eighth of the room at most (or a quarter, of a thread's
+ * only stream). Else there is no slack, nothing is rounded up, and a thread keeps a
+ * 1024th of what such a pool holds. So a pool that is made as large as it is to be, and
+ * twice as large as what is needed, is about as fast as one that grows; of one that is
+ * hardly larger nothing is lost; and one with a limit far above what is needed comes to
+ * hold as much as one without. A trim, and weir_pool_give_back, let it find the most
+ * anew.
  *
  * Once less than a quarter of what a pool that cannot grow holds is free, it takes the
  * best fit of all streams' memory, no more than is asked for, and merges what lies side
  * by side: then streams wait for each other more, and little is lost to there being
  * several. So it is from the first refusal on, too, for which so much was free, in
- * pieces; until a trim.
+ * pieces; until a trim, or weir_pool_give_back.
  *
  * Where several streams have left memory side by side, all of it counts as one stretch.
  * A stream does not cut up its own in a stretch that is large (more than 32 MiB, and
