@@ -4,6 +4,7 @@
 #include "internal.h"
 #include "resource_parts.h"
 #include "support_actor.h"
+#include "weir/limiting.h"
 
 #define SMALL ((size_t)256)
 #define LEAST (5 * SMALL) /* of a class, */
@@ -145,7 +146,11 @@ static void what_is_refused_with_spare_is_had_without(void **state)
 {
     (void)state;
     const size_t bytes = MOST - SMALL;
-    pool_scene it = open_scene(0, 0, bytes, SMALL);
+    pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 64 * MIB);
+    weir_resource *leaf = open_leaf(it.device), *upstream;
+    must_ok(weir_limiting_create(leaf, bytes, &upstream));
+    weir_resource_unref(leaf);
+    it.pool = open_pool(upstream, 0, 0, SMALL);
     void *ptr = take(it.pool, it.streams[0], bytes);
     out_is(it.pool, bytes);
     give(it.pool, it.streams[0], ptr, bytes);
