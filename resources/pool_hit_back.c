@@ -88,8 +88,9 @@ static inline bool is_pouring(weir__cache *cache)
 
 /* Whether there is room after that for a block that counts already. But as long as what
  * was spilt is there, bins that have more than their share make room as well. From
- * where nothing is taken all goes, to coalesce; where the pool is short once the bins
- * are full and that is kept, but large ones drive nothing out there. */
+ * where nothing is taken all goes, to coalesce; where blocks have nothing to spare, for
+ * room is short, once the bins are full and that is kept, but large ones drive nothing
+ * out there. */
 static bool make_room(const weir__pool *self, weir__cache *cache, uint32_t grains)
 {
     const bool is_short =

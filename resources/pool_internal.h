@@ -77,15 +77,17 @@ typedef struct weir__pool {
                                     keep; one at least; changes with both locks held */
     size_t end_bytes;            /* what it can hold, as far as is known; SIZE_MAX where
                                     there is no end of it; both locks */
-    size_t peak_bytes;           /* the most that was out, when it was looked at and
-                                    there was an end of it; both locks */
-    bool is_settled;             /* ... for long; both locks */
+    size_t peak_bytes;           /* the most that was out when it was looked at, where
+                                    there is an end; both locks */
+    bool is_settled;             /* no more than that has been out for long; both
+                                    locks */
+    uint64_t look_at;            /* in `releases`: then that is so; both locks */
+    size_t look_above;           /* so much of the heap is taken: more may be out; both
+                                    locks */
     bool is_tight;               /* a request found no room, though so much was free;
                                     both locks */
-    bool has_room;               /* much is left beyond that; both locks */
-    uint64_t look_at;            /* in `releases`: then it is; both locks */
-    size_t look_above;           /* ... of the heap: it looks again when so much is
-                                    taken; both locks */
+    bool has_room;               /* it is settled, not tight, and much was never out;
+                                    or there is no end; both locks */
     uint64_t taken_back;         /* blocks, from caches, by requests for which it could
                                     have grown instead; both locks */
     uint32_t unlooked;           /* how often caches were fitted since; `miss` */

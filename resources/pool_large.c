@@ -6,9 +6,9 @@
  * Who gives back claims the block by a compare-and-exchange of its head, which a hit
  * does without (see pool_lost.c): of two frees at one moment one is refused. */
 #include "pool_hit.h"
-#include "pool_share.h"
 
 #include "internal.h"
+#include "pool_share.h"
 #include "resource_parts.h"
 
 /* The best fit of what is free, under the lock. */

@@ -4,9 +4,9 @@
  * what the stream may take as far as is known; what turns out to be done when asked
  * for; what is left of the initial size; growth, while little lies idle on other
  * streams; their memory, for which this one is made to wait, magazines of the depot
- * first; all of it once more with what was in caches; growth, unless upstream has
- * refused that; what was left out before, for it would have cost much or did not fit
- * well; growth once more after a flush. All of it with the lock `miss` held, and the
+ * first; all of it once more with what was in caches; growth; what was left out before,
+ * for it would have cost much or did not fit well (before growth, where that is refused
+ * anyhow); growth once more after a flush. All of it with the lock `miss` held, and the
  * pool's own lock only in between the calls.
  *
  * What is taken apart is left as it was: a remainder keeps the mark of its own last
@@ -179,8 +179,8 @@ static size_t bytes_at(const weir__heap *heap, uint32_t block)
 }
 
 /* Looks for a run: a walk over all blocks, so not for as many bytes as were sought in
- * vain since anything came back. Who may grow the pool instead walks less often than
- * that. Nobody is refused before he has walked. */
+ * vain since anything came back; and less often than that where streams take more than
+ * they need. Nobody is refused before he has walked. */
 static weir__heap_run find_run_locked(weir__request *request, weir__pool_search *last,
                                       block_judge passes)
     WEIR_REQUIRES(request->pool->lock)
