@@ -300,47 +300,6 @@ static void pool_is_exported_first(void)
         answer(before == cudaErrorInvalidValue, cudaGetErrorName(before));
 }
 
-/* ---- pools ---- */
-
-static void pool_returns_at_sync(void)
-{
-    cudaMemPool_t pool;
-    struct cudaMemPoolProps properties;
-    cudaStream_t stream = stream_of(cudaStreamNonBlocking);
-    uint64_t before = 0, after = 0;
-    void *ptr;
-
-    memset(&properties, 0, sizeof properties);
-    properties.allocType = cudaMemAllocationTypePinned;
-    properties.location.type = cudaMemLocationTypeDevice;
-    if (stream == NULL || !GOOD(cudaMemPoolCreate, &pool, &properties)
-        || !GOOD(cudaMallocFromPoolAsync, &ptr, 64 << 20, pool, stream)
-        || !GOOD(cudaMemPoolGetAttribute, pool, cudaMemPoolAttrReservedMemCurrent,
-                 &before)
-        || !GOOD(cudaFreeAsync, ptr, stream) || !GOOD(cudaStreamSynchronize, stream)
-        || !GOOD(cudaMemPoolGetAttribute, pool, cudaMemPoolAttrReservedMemCurrent,
-                 &after))
-        return;
-    answer(before > 0 && after == 0, "the pool has it still");
-}
-
-static void pool_reuses_on_one_stream(void)
-{
-    cudaStream_t stream = stream_of(cudaStreamNonBlocking);
-    void *ptr, *again;
-    gate *closed;
-
-    if (stream == NULL || !GOOD(gate_put, stream, &closed))
-        return;
-    bool made = GOOD(cudaMallocAsync, &ptr, 4 << 20, stream)
-                && GOOD(cudaFreeAsync, ptr, stream)
-                && GOOD(cudaMallocAsync, &again, 4 << 20, stream)
-                && GOOD(cudaFreeAsync, again, stream);
-    gate_open(closed);
-    if (made && GOOD(cudaStreamSynchronize, stream))
-        answer(ptr == again, "it took other memory");
-}
-
 /* ---- contexts and errors ---- */
 
 static void context_is_unchanged(void)
@@ -387,7 +346,7 @@ static const struct {
     const char *expected;
 } facts[] = {
 #define FACT(name, expected) { #name, name, expected }
-#define FACT_OF_CAPTURE(name, expected) { #name, fact_##name, expected }
+#define FACT_ELSEWHERE(name, expected) { #name, fact_##name, expected }
     FACT(legacy_is_a_barrier,
          "an event on a blocking stream is behind what the legacy stream had, and the "
          "other way round"),
@@ -400,43 +359,53 @@ static const struct {
     FACT(pool_free_does_not_wait, "cudaFreeAsync does not wait"),
     FACT(destroy_does_not_wait,
          "cudaStreamDestroy does not wait for the stream's work"),
-    FACT_OF_CAPTURE(legacy_is_not_asked_in_capture,
+    FACT_ELSEWHERE(legacy_is_not_asked_in_capture,
          "while a blocking stream captures, cudaStreamIsCapturing of the legacy stream "
          "answers cudaErrorStreamCaptureImplicit and the capture goes on"),
-    FACT_OF_CAPTURE(query_spoils_global_capture,
+    FACT_ELSEWHERE(query_spoils_global_capture,
          "cudaEventQuery on another thread is refused under a global capture, which it "
          "spoils"),
-    FACT_OF_CAPTURE(relaxed_query_spares_capture,
+    FACT_ELSEWHERE(relaxed_query_spares_capture,
          "in relaxed mode it is answered, and the capture goes on"),
-    FACT_OF_CAPTURE(relaxed_malloc_spares_capture,
+    FACT_ELSEWHERE(relaxed_malloc_spares_capture,
          "cudaMalloc in relaxed mode is served during a capture, which goes on"),
-    FACT_OF_CAPTURE(name_spoils_capture,
+    FACT_ELSEWHERE(name_spoils_capture,
          "cudaStreamGetId and cudaStreamGetFlags of a stream that is captured are "
          "refused in relaxed mode, too, and spoil the capture"),
-    FACT_OF_CAPTURE(capturing_spares_capture,
+    FACT_ELSEWHERE(capturing_spares_capture,
          "whether it is captured may be asked, and the capture goes on"),
-    FACT_OF_CAPTURE(all_is_behind_own_streams,
+    FACT_ELSEWHERE(all_is_behind_own_streams,
          "an event of cuCtxRecordEvent is behind other threads' own streams"),
-    FACT_OF_CAPTURE(all_is_behind_ended_threads,
+    FACT_ELSEWHERE(all_is_behind_ended_threads,
          "and behind those of threads that have ended"),
-    FACT_OF_CAPTURE(all_spoils_capture,
+    FACT_ELSEWHERE(all_spoils_capture,
          "cuCtxRecordEvent is refused while anything is captured, and spoils that"),
     FACT(small_pinned_is_packed,
          "cudaHostAlloc does not begin a page for what is small"),
     FACT(pool_is_exported_first,
          "cudaMemPoolExportPointer is refused until the pool was exported"),
-    FACT(pool_returns_at_sync,
+    FACT_ELSEWHERE(pool_returns_at_sync,
          "a pool with release threshold 0 gives its memory back at a stream's wait"),
-    FACT(pool_reuses_on_one_stream,
+    FACT_ELSEWHERE(pool_reuses_on_one_stream,
          "a pool hands memory out again on the stream that freed it, before that is "
          "done"),
+    FACT_ELSEWHERE(early_end_crashes,
+         "after a pool was destroyed while what was freed to it on the default streams "
+         "was not done, an allocation there crashes"),
+    FACT_ELSEWHERE(early_end_crashes_on_others,
+         "the same on other streams, which outlive the pool"),
+    FACT_ELSEWHERE(unseen_end_crashes,
+         "and where that was done, but the host had not waited for it"),
+    FACT_ELSEWHERE(empty_end_is_sound,
+         "but not after one that was told to keep nothing, and had nothing after a "
+         "stream's wait"),
     FACT(context_is_unchanged,
          "between a push and a pop of the primary context, calls leave the thread's "
          "stack of contexts as it was"),
     FACT(error_stays,
          "a failed call stays the runtime's last error until it is asked for"),
 #undef FACT
-#undef FACT_OF_CAPTURE
+#undef FACT_ELSEWHERE
 };
 
 #define FACTS (sizeof facts / sizeof *facts)
@@ -455,12 +424,14 @@ int main(int argc, char **argv)
 {
     bool known = true;
 
+    fact_name = "device";
+    if (argc == 3 && strcmp(argv[1], ENDS_POOLS) == 0)
+        return ends_pools(argv[2]);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (size_t i = 0; i < FACTS; i++)
             puts(facts[i].name);
         return 0;
     }
-    fact_name = "device";
     if (!GOOD(cudaSetDevice, 0) || !GOOD(cudaFree, NULL)) /* makes the context */
         return 2;
     for (size_t i = 0; argc == 1 && i < FACTS; i++)

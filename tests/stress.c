@@ -465,7 +465,7 @@ static void stage_close(stage *it)
     must_have_nothing_out(it->drawing);
     (void)weir_resource_trim_sync(it->leaf, 0);
     must_have_nothing_out(it->leaf);
-    must_be_free_again(it->device, it->memory_bytes);
+    must_be_free_again(it->leaf, it->memory_bytes);
     for (int i = 0; i < RESOURCES; i++)
         weir_resource_unref(it->shared[i]);
     weir_resource_unref(it->drawing);

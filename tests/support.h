@@ -144,10 +144,11 @@ weir_resource *open_or_leave_out(weir_device *device, const char *spec);
  * real device can hang: says so. */
 bool support_may_ask_too_much(weir_resource *mr);
 
-/* Claims that all memory of the device is free; that as much is free as was
- * `before`. Of a real device, which others use too: but for a few MiB. */
+/* Claims that all memory of the device is free; that after a trim of `mr` as much of
+ * its device is as was `before`. Of a real device, which others use too: but for a few
+ * MiB, of managed memory for 144. */
 void must_hold_nothing(weir_device *device);
-void must_be_free_again(weir_device *device, size_t before);
+void must_be_free_again(weir_resource *mr, size_t before);
 
 /* As the functions of weir/emulated.h with the same name. */
 weir_status support_run_threads(weir_device *device, size_t count,

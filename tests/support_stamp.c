@@ -161,9 +161,9 @@ void must_hold_nothing(weir_device *device)
     must_equal(free_bytes, total_bytes);
 }
 
-void must_be_free_again(weir_device *device, size_t before)
+void must_be_free_again(weir_resource *mr, size_t before)
 {
-    must_equal(device_free_bytes(device), before);
+    must_equal(device_free_bytes(weir_resource_device(mr)), before);
 }
 
 weir_status support_run_threads(weir_device *device, size_t count,

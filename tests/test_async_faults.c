@@ -244,6 +244,7 @@ static void the_end_of_a_pool_is_tried_again(void **state)
     for (int lasting = 0; lasting < 2; lasting++) {
         scene s = scene_begin(13, "async");
         give(s.mr, s.a, take(s.mr, s.a, MIB), MIB);
+        must_ok(weir_device_sync(s.device)); /* else CUDA's is not destroyed yet */
         plan_fault(s.device, "mempool_destroy", 1, lasting != 0, WEIR_DEVICE_ERROR);
         weir_resource_unref(s.mr);
         s.mr = NULL;

@@ -137,7 +137,7 @@ static void failures_are_told_with_their_own_code(void **state)
         must(fail_all(&it, one, cudaErrorMemoryAllocation, one->memory) > 1);
         (void)fail_all(&it, one, cudaErrorNotSupported, WEIR_NOT_SUPPORTED);
     }
-    must_equal(calls, 3 * PRIMITIVES + 39);
+    must_equal(calls, 3 * PRIMITIVES + 42);
     scene_end(&it);
 }
 

@@ -33,8 +33,8 @@ static void free_and_close(weir_device *device, void *opened)
 static void end_both(weir_device *device, weir_mempool pool, void *block)
 {
     back(device, NULL, block);
-    end_pool(device, pool);
     must_ok(weir__stream_sync(device, NULL));
+    end_pool(device, pool);
     must_equal(fakes_look().pools, 0);
     must_equal(fakes_look().pool_blocks, 0);
     end_device(device);
@@ -65,9 +65,9 @@ static void blocks_of_such_pools_are_found(void **state)
     must_not_find(device, far);
     back(device, NULL, beside);
     back(other, NULL, far);
+    must_ok(weir__stream_sync(other, NULL));
     end_pool(other, elsewhere);
     end_pool(device, plain);
-    must_ok(weir__stream_sync(other, NULL));
     close_emulated(other);
     end_both(device, pool, block);
 }

@@ -20,8 +20,13 @@
  * Statistics: held_bytes is what the pool had reserved when it was asked, for others
  * too where it is shared; peak_held_bytes the most that it ever answered. Trim gives
  * back what is free, of a shared pool what others keep in it as well; to know, it waits
- * for all work of the device, where no capture forbids that. The end of the leaf waits
- * for nothing: the driver ends the pool once what was given back is done.
+ * for all work of the device, where no capture forbids that.
+ *
+ * The end of the leaf waits for nothing. A pool of its own keeps nothing from then on:
+ * what is done goes back at once, the rest when the host next waits for a stream or
+ * more; and it is destroyed then. (Who destroys a pool by cudaMemPoolDestroy waits
+ * first for what was freed to it: driver 580.159 crashes otherwise, in a later
+ * allocation from any other pool on a stream that both were used on.)
  *
  * A thread that allocates on its own per-thread default stream waits for that
  * (weir_stream_sync) before it ends: driver 580.159 may otherwise never let it, if what

@@ -333,9 +333,17 @@ static weir_status event_sync(void *device, weir_event event)
     WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, cudaEventSynchronize(event));
 }
 
+static weir_status wait_for_all(weir__cuda *self)
+{
+    WEIR__CUDA_DO_COLD(self, WEIR__CUDA_WORK, cudaDeviceSynchronize());
+}
+
 static weir_status device_sync(void *device)
 {
-    WEIR__CUDA_DO_COLD(device, WEIR__CUDA_WORK, cudaDeviceSynchronize());
+    weir_status status = wait_for_all(device);
+    if (status == WEIR_OK)
+        weir__cuda_pools_look(device);
+    return status;
 }
 
 /* ---- work ---- */

@@ -96,6 +96,8 @@ typedef struct weir__cuda_piece {
     bool is_mapped;
 } weir__cuda_piece;
 
+typedef struct weir__cuda_pool weir__cuda_pool; /* cuda_pools.c */
+
 #define WEIR__CUDA_STUCK 16
 
 typedef struct weir__cuda {
@@ -123,6 +125,8 @@ typedef struct weir__cuda {
     weir__cuda_mappings mappings;
     weir__cuda_piece stuck[WEIR__CUDA_STUCK]; /* could not be undone yet; guarded */
     size_t stuck_count;                       /* by the mappings' lock */
+    weir__cuda_pool *living_pools; /* of those made here, and of those */
+    weir__cuda_pool *ended_pools;  /* that cannot be destroyed yet; likewise guarded */
     size_t memory_bytes;
     char description[128];
     uint8_t uuid[16];
@@ -233,6 +237,9 @@ weir_status weir__cuda_host_unregister(void *device, void *ptr);
 weir_status weir__cuda_prefetch(void *device, weir_stream stream, void *ptr,
                                 size_t bytes, weir__place place);
 weir_status weir__cuda_prefer(void *device, void *ptr, size_t bytes, weir__place place);
+
+/* ---- cuda_pools.c ---- */
+
 weir_status weir__cuda_mempool_create(void *device, const weir_async_options *options,
                                       weir_mempool *out);
 weir_status weir__cuda_mempool_default(void *device, weir_async_memory memory,
@@ -244,6 +251,11 @@ weir_status weir__cuda_mempool_free(void *device, weir_stream stream, void *ptr)
 weir_status weir__cuda_mempool_trim(void *device, weir_mempool pool, size_t keep_bytes);
 weir_status weir__cuda_mempool_get_state(void *device, weir_mempool pool,
                                          weir__mempool_state *out);
+/* Destroys what has ended and has nothing left; more than a look only where there is
+ * something. */
+void weir__cuda_pools_look(weir__cuda *self);
+/* The device is closed. */
+void weir__cuda_pools_end(weir__cuda *self);
 
 /* ---- cuda_mappings.c ---- */
 

@@ -289,6 +289,7 @@ void weir__cuda_close(void *device)
     weir__cuda *self = device;
     atomic_bool *kept = &weir__cuda_kept[self->ordinal];
     bool stays = false;
+    weir__cuda_pools_end(self);
     if (atomic_load(&self->is_lost)) {
         if (atomic_exchange(kept, false))
             let_go(self);

@@ -2,6 +2,9 @@
  *
  * A new pool is as the driver makes it: it follows all reuse policies, and keeps
  * nothing when the host waits; its attributes change that. */
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "device/emulated_mempool.h"
 #include "fakes/fakes_internal.h"
 
@@ -97,10 +100,27 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t *out, const struct cudaMemPoolProps 
     return fakes_end(error);
 }
 
+/* Driver 580.159 crashes, if later, where what was freed to the pool is not known to be
+ * done. */
+static void crash_if_pending(const fakes_context *context, cudaMemPool_t handle)
+{
+    weir__mutex_lock(&context->device->lock);
+    const weir__mempool *pool = pool_of(context, handle);
+    bool is_pending = pool != NULL && weir__mempool_is_pending(pool);
+    weir__mutex_unlock(&context->device->lock);
+    if (!is_pending)
+        return;
+    fprintf(stderr, "the stand-in for CUDA: a pool is destroyed before the host has "
+                    "waited for what was freed to it\n");
+    abort();
+}
+
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool)
 {
     fakes_context *context;
     int error = begin_unsafe(FAKES_cudaMemPoolDestroy, &context);
+    if (error == cudaSuccess)
+        crash_if_pending(context, pool);
     if (error == cudaSuccess && fakes_pool_is_imported(context, pool))
         error = fakes_pool_end(context, pool);
     else if (error == cudaSuccess)

@@ -303,9 +303,9 @@ static void end_mempool(scene *it)
 {
     if (it->ptr != NULL)
         must_ok(act_mempool_free(it));
+    must_ok(act_stream_sync(it)); /* else the pool would stay for a while */
     if (it->pool != NULL)
         must_ok(act_mempool_destroy(it));
-    must_ok(act_stream_sync(it));
 }
 
 static weir_status act_mempool_default(scene *it)

@@ -175,8 +175,8 @@ static cudaError_t run_each(unsigned char *ptr, size_t bytes)
     return error == cudaSuccess ? kernels_take_log(&log) : error;
 }
 
-/* The first managed memory that is touched costs the device some 126 MiB, which it
- * keeps (seen of driver 580.159). */
+/* The first managed memory that is touched costs the device 126 MiB, which it keeps:
+ * support_gpu.c says why. */
 static cudaError_t touch_managed(size_t bytes)
 {
     void *memory = NULL;
