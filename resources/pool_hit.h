@@ -162,7 +162,8 @@ WEIR_COLD weir__heap_taken weir__cache_take_placed_locked(weir__pool *pool,
                                                           size_t alignment)
     WEIR_REQUIRES(pool->lock);
 
-/* The same of the stream's own, or of that. Needs the heap's promise. */
+/* The same of the stream's own; of that; or, in a pool that is wary, of the last, where
+ * nothing is left to be merged before. Needs the heap's promise. */
 static inline weir__heap_taken weir__cache_take_fit_locked(weir__pool *pool,
                                                            const weir__cache *cache,
                                                            size_t size, size_t bytes,
@@ -181,9 +182,12 @@ static inline weir__heap_taken weir__cache_take_fit_locked(weir__pool *pool,
         return weir__cache_take_placed_locked(pool, cache, size, bytes, alignment);
     weir__heap_taken taken = weir__pool_take_fit_locked(
         pool, owner, owner, cache->home, size, bytes, alignment);
-    return WEIR_LIKELY(taken.block != NULL)
-               ? taken
-               : weir__cache_take_done_locked(pool, cache, size, bytes, alignment);
+    if (WEIR_UNLIKELY(taken.block == NULL))
+        taken = weir__cache_take_done_locked(pool, cache, size, bytes, alignment);
+    if (WEIR_UNLIKELY(taken.block == NULL) && weir__pool_is_wary(pool) &&
+        heap->limbo_blocks == 0 && pool->depot.count == 0)
+        taken = weir__cache_take_placed_locked(pool, cache, size, bytes, alignment);
+    return taken;
 }
 
 /* The mark behind which so many blocks become free: one above the counter, see

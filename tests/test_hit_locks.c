@@ -34,6 +34,9 @@
 #define RANDOM_PAIRS_LEAST 90 /* for each lock */
 #define ROOMY       ((size_t)256 << 20) /* eight times what is live */
 #define ROOMY_PAIRS_LEAST 10
+#define PARTS       32
+#define PART_BYTES  ((size_t)4 << 20)
+#define LOCKS_TOGETHER_MOST 6 /* of which checks take one */
 #define LOCKS_LARGE_MOST 7 /* of a pair: the pool's for each, the order's for what is
                               known and taken, and now and then the whole way */
 
@@ -276,6 +279,39 @@ static void random_sizes_lock_seldom_where_there_is_room(void **state)
     assert_true(locks_of_random_sizes(&options) <= RANDOM_PAIRS / ROOMY_PAIRS_LEAST);
 }
 
+/* Of every four parts two streams have left one each, side by side, and one stream has
+ * waited for the other: what is only large enough with the other's is found by who
+ * looks for his own. */
+static void what_is_large_enough_only_together_locks_seldom(void **state)
+{
+    (void)state;
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.initial_bytes = PARTS * PART_BYTES;
+    options.slack_bytes = PART_BYTES / 4;
+    hits_scene it = hits_open_with(&options);
+    void *parts[PARTS], *more = hits_take(&it, 0, PART_BYTES); /* than the initial */
+    for (size_t i = 0; i < PARTS; i++)
+        parts[i] = hits_take(&it, i % 2, PART_BYTES);
+    for (size_t i = 0; i < PARTS; i++)
+        if (i % 4 < 2)
+            hits_give(&it, i % 2, parts[i], PART_BYTES);
+    weir_thread_flush();
+    assert_int_equal(weir_stream_wait(it.device, it.streams[0], it.streams[1]),
+                     WEIR_OK);
+    hits_give(&it, 0, hits_take(&it, 0, 256), 256); /* again at home there */
+    uint64_t before = locks;
+    void *two = hits_take(&it, 0, 2 * PART_BYTES);
+    const uint64_t taken = locks - before;
+    print_message("locks to take two parts: %d\n", (int)taken);
+    assert_true(taken <= LOCKS_TOGETHER_MOST);
+    hits_give(&it, 0, two, 2 * PART_BYTES);
+    hits_give(&it, 0, more, PART_BYTES);
+    for (size_t i = 0; i < PARTS; i++)
+        if (i % 4 >= 2)
+            hits_give(&it, i % 2, parts[i], PART_BYTES);
+    hits_close(&it);
+}
+
 /* A cache that one block of `larger` bytes fills, and a request for `bytes`: whether it
  * gets that block. */
 static bool is_lent(size_t larger, size_t bytes)
@@ -322,6 +358,7 @@ int main(void)
         cmocka_unit_test(large_blocks_of_several_streams_lock_seldom),
         cmocka_unit_test(random_sizes_lock_seldom),
         cmocka_unit_test(random_sizes_lock_seldom_where_there_is_room),
+        cmocka_unit_test(what_is_large_enough_only_together_locks_seldom),
         cmocka_unit_test(what_is_a_little_larger_is_lent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
