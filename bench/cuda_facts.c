@@ -390,15 +390,10 @@ static const struct {
          "a pool hands memory out again on the stream that freed it, before that is "
          "done"),
     FACT_ELSEWHERE(early_end_crashes,
-         "after a pool was destroyed while what was freed to it on the default streams "
-         "was not done, an allocation there crashes"),
-    FACT_ELSEWHERE(early_end_crashes_on_others,
-         "the same on other streams, which outlive the pool"),
-    FACT_ELSEWHERE(unseen_end_crashes,
-         "and where that was done, but the host had not waited for it"),
+         "after a pool was destroyed while what was freed to it was not done, an "
+         "allocation from another, on a default stream, crashes"),
     FACT_ELSEWHERE(empty_end_is_sound,
-         "but not after one that was told to keep nothing, and had nothing after a "
-         "stream's wait"),
+         "but not after one that had nothing any more, behind a wait of the host"),
     FACT(context_is_unchanged,
          "between a push and a pop of the primary context, calls leave the thread's "
          "stack of contexts as it was"),

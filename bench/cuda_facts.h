@@ -42,8 +42,6 @@ void fact_all_spoils_capture(void);
 void fact_pool_returns_at_sync(void);
 void fact_pool_reuses_on_one_stream(void);
 void fact_early_end_crashes(void);
-void fact_early_end_crashes_on_others(void);
-void fact_unseen_end_crashes(void);
 void fact_empty_end_is_sound(void);
 
 /* The program itself, in a process that may crash. */

@@ -4,9 +4,9 @@
 
 #include <spawn.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 
 static bool pool_make(cudaMemPool_t *out)
 {
@@ -53,91 +53,127 @@ void fact_pool_reuses_on_one_stream(void)
         answer(ptr == again, "it took other memory");
 }
 
-/* ---- ends ---- */
+/* ---- ends ----
+ *
+ * A program that allocates and frees on five streams, as it comes, with waits for what
+ * goes from one to another, and then ends its pool; and again with another pool. Two of
+ * the streams are the default ones, which outlive the pools. */
 
 extern char **environ;
 
-static const char at_once[] = "at once", on_others[] = "on others",
-                  unseen[] = "unseen", empty[] = "empty";
+static const char at_once[] = "at once", empty[] = "empty";
 
-enum { ENDS = 12, BLOCKS = 60, MOST_BYTES = 5 << 20 };
+enum { ENDS = 20, ALLOCATIONS = 300, LIVE_MOST = 200, STREAMS = 5 };
 
-/* Draws blocks on both streams, uses them, and frees them: behind gates, if there are
- * any. */
-static bool use(cudaMemPool_t pool, const cudaStream_t streams[2], gate *gates[2],
-                uint64_t *random)
+typedef struct mixture {
+    uint64_t random;
+    cudaMemPool_t pool;
+    cudaStream_t streams[STREAMS];
+    cudaEvent_t event;
+    struct {
+        void *ptr;
+        size_t bytes;
+        cudaStream_t stream;
+    } live[LIVE_MOST];
+    size_t count;
+} mixture;
+
+static size_t draw(mixture *self, size_t below)
 {
-    void *blocks[BLOCKS];
-    bool fine = true;
+    self->random = self->random * 6364136223846793005u + 1442695040888963407u;
+    return (size_t)(self->random >> 33) % below;
+}
 
-    for (int i = 0; i < BLOCKS && fine; i++) {
-        *random = *random * 6364136223846793005u + 1442695040888963407u;
-        size_t bytes = 1 + (size_t)(*random >> 33) % MOST_BYTES;
-        fine = GOOD(cudaMallocFromPoolAsync, &blocks[i], bytes, pool, streams[i % 2])
-               && GOOD(cudaMemsetAsync, blocks[i], 0, bytes, streams[i % 2]);
+static void CUDART_CB pause_a_little(void *argument)
+{
+    const struct timespec little = { .tv_nsec = 100000 };
+    (void)argument;
+    nanosleep(&little, NULL);
+}
+
+static bool use(mixture *self, cudaStream_t stream, void *ptr, size_t bytes)
+{
+    return (draw(self, 8) != 0
+            || GOOD(cudaLaunchHostFunc, stream, pause_a_little, NULL))
+           && GOOD(cudaMemsetAsync, ptr, 0, bytes, stream);
+}
+
+static bool take(mixture *self)
+{
+    size_t at = self->count++, most = draw(self, 2) == 0 ? 5 << 20 : 2000;
+    self->live[at].bytes = 1 + draw(self, most);
+    self->live[at].stream = self->streams[draw(self, STREAMS)];
+    return GOOD(cudaMallocFromPoolAsync, &self->live[at].ptr, self->live[at].bytes,
+                self->pool, self->live[at].stream)
+           && use(self, self->live[at].stream, self->live[at].ptr,
+                  self->live[at].bytes);
+}
+
+/* Half of them on another stream, behind what they were used for on the first. */
+static bool give(mixture *self)
+{
+    size_t at = draw(self, self->count);
+    void *ptr = self->live[at].ptr;
+    size_t bytes = self->live[at].bytes;
+    cudaStream_t from = self->live[at].stream, to = from;
+    self->live[at] = self->live[--self->count];
+    if (draw(self, 2) == 0) {
+        to = self->streams[draw(self, STREAMS)];
+        if (!GOOD(cudaEventRecord, self->event, from)
+            || !GOOD(cudaStreamWaitEvent, to, self->event, 0))
+            return false;
     }
-    for (int i = 0; i < 2 && fine; i++)
-        fine = GOOD(gate_put, streams[i], &gates[i]);
-    for (int i = 0; i < BLOCKS && fine; i++)
-        fine = GOOD(cudaFreeAsync, blocks[(i * 7) % BLOCKS], streams[(i * 7) % 2]);
+    return use(self, to, ptr, bytes) && GOOD(cudaFreeAsync, ptr, to);
+}
+
+static bool mix(mixture *self)
+{
+    size_t allocations = 0;
+    bool fine = true;
+    while (fine && (allocations < ALLOCATIONS || self->count > 0)) {
+        bool takes = allocations < ALLOCATIONS && self->count < LIVE_MOST
+                     && (self->count == 0 || draw(self, 100) < 53);
+        fine = takes ? take(self) : give(self);
+        allocations += takes;
+    }
     return fine;
 }
 
-/* Until it is done, which is no wait. */
-static bool ask_until_done(cudaStream_t stream)
+/* At once; or once it has nothing. */
+static bool end(cudaMemPool_t pool, bool at_once_too)
 {
-    cudaEvent_t event;
-    cudaError_t error = cudaErrorNotReady;
-
-    if (!GOOD(cudaEventCreateWithFlags, &event, cudaEventDisableTiming)
-        || !GOOD(cudaEventRecord, event, stream))
-        return false;
-    while (error == cudaErrorNotReady)
-        error = cudaEventQuery(event);
-    (void)cudaGetLastError();
-    return good("cudaEventQuery", (int)error) && GOOD(cudaEventDestroy, event);
-}
-
-static bool end(cudaMemPool_t pool, const cudaStream_t streams[2], gate *gates[2],
-                const char *how)
-{
-    bool early = strcmp(how, unseen) != 0 && strcmp(how, empty) != 0;
-    bool fine = !early || GOOD(cudaMemPoolDestroy, pool);
     uint64_t none = 0, reserved = 0;
-
-    gate_open(gates[0]);
-    gate_open(gates[1]);
-    if (strcmp(how, unseen) == 0)
-        fine = ask_until_done(streams[0]) && ask_until_done(streams[1])
-               && GOOD(cudaMemPoolDestroy, pool);
-    if (strcmp(how, empty) == 0)
-        fine = GOOD(cudaMemPoolSetAttribute, pool, cudaMemPoolAttrReleaseThreshold,
-                    &none)
-               && GOOD(cudaStreamSynchronize, streams[0])
-               && GOOD(cudaStreamSynchronize, streams[1])
-               && GOOD(cudaMemPoolGetAttribute, pool, cudaMemPoolAttrReservedMemCurrent,
-                       &reserved)
-               && reserved == 0 && GOOD(cudaMemPoolDestroy, pool);
-    return fine && good("cudaDeviceSynchronize", (int)cudaDeviceSynchronize());
+    if (!at_once_too
+        && (!GOOD(cudaMemPoolSetAttribute, pool, cudaMemPoolAttrReleaseThreshold, &none)
+            || !good("cudaDeviceSynchronize", (int)cudaDeviceSynchronize())
+            || !GOOD(cudaMemPoolGetAttribute, pool, cudaMemPoolAttrReservedMemCurrent,
+                     &reserved)
+            || reserved != 0))
+        return false;
+    return GOOD(cudaMemPoolDestroy, pool);
 }
 
 int ends_pools(const char *how)
 {
-    cudaStream_t streams[2] = { cudaStreamLegacy, cudaStreamPerThread };
-    uint64_t all = UINT64_MAX, random = 1;
-    bool fine = true;
+    static mixture self = { .random = 1 };
+    uint64_t all = UINT64_MAX;
+    bool fine = GOOD(cudaEventCreateWithFlags, &self.event, cudaEventDisableTiming);
 
-    for (int i = 0; i < 2 && strcmp(how, on_others) == 0; i++) {
-        streams[i] = stream_of(cudaStreamNonBlocking);
-        fine = fine && streams[i] != NULL;
-    }
     for (int i = 0; i < ENDS && fine; i++) {
-        gate *gates[2] = { NULL, NULL };
-        cudaMemPool_t pool;
-        fine = pool_make(&pool)
-               && GOOD(cudaMemPoolSetAttribute, pool, cudaMemPoolAttrReleaseThreshold,
-                       &all)
-               && use(pool, streams, gates, &random) && end(pool, streams, gates, how);
+        self.streams[0] = cudaStreamLegacy;
+        self.streams[1] = cudaStreamPerThread;
+        for (int k = 2; k < STREAMS && fine; k++) {
+            self.streams[k] = stream_of(k == 2 ? cudaStreamDefault
+                                               : cudaStreamNonBlocking);
+            fine = self.streams[k] != NULL;
+        }
+        fine = fine && pool_make(&self.pool)
+               && GOOD(cudaMemPoolSetAttribute, self.pool,
+                       cudaMemPoolAttrReleaseThreshold, &all)
+               && mix(&self) && end(self.pool, strcmp(how, empty) != 0);
+        for (int k = 2; k < STREAMS && fine; k++)
+            fine = GOOD(cudaStreamDestroy, self.streams[k]);
+        fine = fine && good("cudaDeviceSynchronize", (int)cudaDeviceSynchronize());
     }
     return fine ? 0 : 1;
 }
@@ -161,16 +197,6 @@ static void answer_of_ends(const char *how, bool crashes)
 void fact_early_end_crashes(void)
 {
     answer_of_ends(at_once, true);
-}
-
-void fact_early_end_crashes_on_others(void)
-{
-    answer_of_ends(on_others, true);
-}
-
-void fact_unseen_end_crashes(void)
-{
-    answer_of_ends(unseen, true);
 }
 
 void fact_empty_end_is_sound(void)
