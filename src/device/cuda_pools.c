@@ -2,10 +2,10 @@
  *
  * A pool may be destroyed while what was freed to it is not done, and ends with the
  * last of that: so CUDA's documentation. Driver 580.159 does not keep to it: later an
- * allocation on the legacy or a per-thread stream, from another pool, reads what is gone
- * and crashes. A program without Weir did so on an H200 in 36 of 36 runs, and in none of
- * 12 where the host had waited first, or it kept to streams that it destroyed, or to one
- * pool (bench/results/README.md).
+ * allocation on the legacy or a per-thread stream, from another pool, reads what is
+ * gone and crashes. A program without Weir did so on an H200 in 36 of 36 runs, and in
+ * none of 12 where the host had waited first, or it kept to streams that it destroyed,
+ * or to one pool (bench/results/README.md).
  *
  * So a pool that ends is told to keep nothing, gives back what it can, and the rest
  * whenever the host next waits for something; it is destroyed once it has nothing.
