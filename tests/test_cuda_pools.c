@@ -1,6 +1,7 @@
 /* test_cuda_pools.c - how the driver's pools of a CUDA device end: not before what was
  * freed to them is known to be done, which driver 580.159 does not bear and the
  * stand-in neither. Over the stand-in; test_cuda.c fails each call in turn. */
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include "fakes/primitives.h"
@@ -90,6 +91,24 @@ static void what_cannot_be_ended_now_stays(void **state)
     close_emulated(device);
 }
 
+/* Which a look leaves alone. */
+static void errors_of_others_stay(void **state)
+{
+    (void)state;
+    weir_device *device = cuda_open(0);
+    CUcontext context;
+    end_behind(device, NULL);
+    must_equal(cuDevicePrimaryCtxRetain(&context, 0), 0);
+    must_equal(cuCtxPushCurrent(context), 0);
+    must_equal(cudaMemPoolTrimTo(NULL, 0), cudaErrorInvalidValue);
+    must_equal(cuCtxPopCurrent(&context), 0);
+    must_equal(cuDevicePrimaryCtxRelease(0), 0);
+    must_ok(weir__device_sync(device));
+    must_equal(fakes_look().pools, 0);
+    must_equal(cudaGetLastError(), cudaErrorInvalidValue);
+    close_emulated(device);
+}
+
 static void a_pool_needs_host_memory(void **state)
 {
     (void)state;
@@ -142,6 +161,7 @@ int main(void)
         cmocka_unit_test(a_pool_stays_until_it_has_nothing),
         cmocka_unit_test(an_end_looks_at_those_before),
         cmocka_unit_test(what_cannot_be_ended_now_stays),
+        cmocka_unit_test(errors_of_others_stay),
         cmocka_unit_test(a_pool_needs_host_memory),
         cmocka_unit_test(closing_leaves_what_is_not_done),
     };

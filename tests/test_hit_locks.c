@@ -37,7 +37,7 @@
 #define PARTS       32
 #define PART_BYTES  ((size_t)4 << 20)
 #define LOCKS_TOGETHER_MOST 6 /* of which checks take one */
-#define LOCKS_LARGE_MOST 7 /* of a pair: the pool's for each, the order's for what is
+#define LOCKS_LARGE_MOST 6 /* of a pair: the pool's for each, the order's for what is
                               known and taken, and now and then the whole way */
 
 /* ---- locks, counted ---- */

@@ -25,8 +25,8 @@
  * The end of the leaf waits for nothing. A pool of its own keeps nothing from then on:
  * what is done goes back at once, the rest when the host next waits for a stream or
  * more; and it is destroyed then. (Who destroys a pool by cudaMemPoolDestroy waits
- * first for what was freed to it: driver 580.159 crashes otherwise, in a later
- * allocation from any other pool on a stream that both were used on.)
+ * first for what was freed to it: with driver 580.159 a later allocation on the legacy
+ * or a per-thread stream, from another pool, may crash otherwise.)
  *
  * A thread that allocates on its own per-thread default stream waits for that
  * (weir_stream_sync) before it ends: driver 580.159 may otherwise never let it, if what

@@ -250,22 +250,32 @@ static cudaError_t pool_end(weir__cuda *self, cudaMemPool_t pool, const char **c
     return cudaSuccess;
 }
 
-/* What cannot be asked or destroyed now is left in the list: nobody is told. */
+/* False: it has something still, or a call failed, which is nobody's business. */
+static bool try_destroy(cudaMemPool_t pool, const char **call)
+{
+    unsigned long long reserved = 0;
+    cudaError_t error = pool_ask(pool, &reserved, call);
+    if (error == cudaSuccess && reserved != 0)
+        return false;
+    if (error == cudaSuccess)
+        error = cudaMemPoolDestroy(pool);
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    return error == cudaSuccess;
+}
+
 static cudaError_t destroy_empty(weir__cuda *self, weir__cuda_pool **list,
                                  const char **call)
 {
     while (*list != NULL) {
         weir__cuda_pool *record = *list;
-        unsigned long long reserved = 0;
-        if (pool_ask(record->pool, &reserved, call) == cudaSuccess && reserved == 0 &&
-            cudaMemPoolDestroy(record->pool) == cudaSuccess) {
+        if (try_destroy(record->pool, call)) {
             *list = record->next;
             self->host->host_free(record);
         } else {
             list = &record->next;
         }
     }
-    (void)cudaGetLastError();
     return cudaSuccess;
 }
 
