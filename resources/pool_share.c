@@ -425,6 +425,7 @@ void weir__pool_note_room_locked(weir__pool *self, bool is_refused)
                  was = self->end_bytes;
     self->is_short = is_refused || room < weir__pool_growth_now(self);
     self->end_bytes = is_refused ? self->held_bytes : self->options.limit_bytes;
+    self->is_tight = self->is_tight && self->is_short;
     if (self->end_bytes != was)
         weir__pool_note_end(self);
     weir__pool_note_cut_locked(self);

@@ -255,6 +255,33 @@ static void what_is_refused_for_pieces_is_tight(void **state)
     close_scene(&it);
 }
 
+/* Until it grows again. */
+static void what_can_grow_again_is_not_tight(void **state)
+{
+    (void)state;
+    enum { COUNT = 64 };
+    pool_scene it = open_on_small_device(8 * MIB);
+    const weir__pool *pool = it.pool->self;
+    weir_resource *leaf = open_leaf(it.device);
+    void *ptrs[COUNT], *rest = take(leaf, it.streams[1], 4 * MIB), *large;
+    for (int i = 0; i < COUNT; i++)
+        ptrs[i] = take(it.pool, it.streams[0], 4 * MIB / COUNT);
+    for (int i = 0; i < COUNT; i += 2)
+        give(it.pool, it.streams[0], ptrs[i], 4 * MIB / COUNT);
+    must_answer(WEIR_OUT_OF_MEMORY, weir_allocate(it.pool, it.streams[0], MIB,
+                                                  WEIR_ALIGNMENT, &large));
+    must(pool->is_tight && !pool->has_room);
+    give(leaf, it.streams[1], rest, 4 * MIB);
+    (void)weir_resource_trim_sync(leaf, 0);
+    large = take(it.pool, it.streams[0], MIB);
+    must(!pool->is_tight && pool->has_room);
+    give(it.pool, it.streams[0], large, MIB);
+    for (int i = 1; i < COUNT; i += 2)
+        give(it.pool, it.streams[0], ptrs[i], 4 * MIB / COUNT);
+    weir_resource_unref(leaf);
+    close_scene(&it);
+}
+
 static bool has_chores(weir__pool *pool)
 {
     weir__mutex_lock(&pool->lock);
@@ -362,6 +389,7 @@ int main(void)
         cmocka_unit_test(a_stream_takes_a_part_of_the_room),
         cmocka_unit_test(what_is_full_is_not_asked_first),
         cmocka_unit_test(what_is_refused_for_pieces_is_tight),
+        cmocka_unit_test(what_can_grow_again_is_not_tight),
         cmocka_unit_test(a_pool_that_grows_again_is_not_looked_at),
         cmocka_unit_test(who_has_enough_waits_for_nobody),
     };
