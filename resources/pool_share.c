@@ -22,8 +22,7 @@
  * everything back from them before it grew would have next to nothing free, and threads
  * nothing to keep: as long as that is the case it grows first. What is next to nothing,
  * and what is much, goes by how many threads keep much: else several, of which each has
- * enough, would take it from each other for ever. Not so what grows in place, for the
- * sake of having little free. */
+ * enough, would take it from each other for ever. Not so what grows in place. */
 #include "internal.h"
 #include "pool_internal.h"
 #include "pool_seats.h"
