@@ -243,6 +243,7 @@ static void a_trim_that_fails_leaves_the_rest_cached(void **state)
     weir_buffer opened;
     remote_make(&it.other, 1, BYTES, KEY);
     must_ok(remote_export(&it.other, 1, WEIR_READ, &second));
+    uint64_t gate = checklist_hold(it.here.at.device, it.here.at.b);
     must_open_anew(&it);
     must_ok(weir_ipc_open(it.here.at.device, it.here.at.b, &second, NULL, &opened));
     check_stamp(it.here.at.device, it.here.at.b, opened.data, opened.size, KEY);
@@ -251,6 +252,7 @@ static void a_trim_that_fails_leaves_the_rest_cached(void **state)
     must_answer(WEIR_DEVICE_ERROR, weir_ipc_trim_sync());
     plan_fault(it.here.at.device, NULL, 0, false, WEIR_OK);
     must_equal(now().cached, 2);
+    checklist_let_go(it.here.at.device, gate);
     must_ok(weir_ipc_trim_sync());
     must_equal(now().cached, 0);
     remote_settle(&it.other);
