@@ -87,6 +87,8 @@ weir_status support_open(const char *name, const weir_device_options *options,
  * there is of both. */
 void support_must_be_neat(bool all_closed);
 void support_tidy_up(void);
+/* How many pools the driver has that were not destroyed. */
+size_t support_pools_left(void);
 
 /* Prints the findings of `device`, and claims that there are none. */
 void must_be_quiet(weir_device *device);

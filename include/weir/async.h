@@ -22,11 +22,16 @@
  * back what is free, of a shared pool what others keep in it as well; to know, it waits
  * for all work of the device, where no capture forbids that.
  *
- * The end of the leaf waits for nothing. A pool of its own keeps nothing from then on:
+ * The end of the leaf waits only where it still keeps something itself (of captures, or
+ * what the driver did not take). A pool of its own keeps nothing from then on:
  * what is done goes back at once, the rest when the host next waits for a stream or
- * more; and it is destroyed then. (Who destroys a pool by cudaMemPoolDestroy waits
- * first for what was freed to it: with driver 580.159 a later allocation on the legacy
- * or a per-thread stream, from another pool, may crash otherwise.)
+ * more. On a CUDA device the pool itself, which has nothing by then, is destroyed with
+ * the next wait for all of the device, the end of another such leaf, or the device's
+ * close; what is not done by its close only gives its memory back.
+ *
+ * Who destroys a pool by cudaMemPoolDestroy waits first for what was freed to it: with
+ * driver 580.159 a later allocation on the legacy or a per-thread stream, from another
+ * pool, may crash otherwise.
  *
  * A thread that allocates on its own per-thread default stream waits for that
  * (weir_stream_sync) before it ends: driver 580.159 may otherwise never let it, if what

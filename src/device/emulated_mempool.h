@@ -66,8 +66,6 @@ weir_status weir__mempool_take(weir__mempool *pool, weir__queue *queue, size_t b
 void weir__mempool_give(weir__span *span, weir__queue *queue, uint64_t time);
 /* A host wait has shown `waited` (queue null: of all queues) done. */
 void weir__mempool_learn(weir__mempool *pool, weir__position waited);
-/* Whether something was freed to it that no host wait has shown done. */
-bool weir__mempool_is_pending(const weir__mempool *pool);
 /* Gives chunks back that are free and done, until at most `keep_bytes` are reserved. */
 void weir__mempool_release(weir__mempool *pool, uint64_t keep_bytes);
 /* The pool, or the device, ends: returns all, whoever has it. */

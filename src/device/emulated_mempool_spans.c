@@ -284,14 +284,6 @@ static bool is_covered(const weir__mempool *pool, const weir__span *span,
            span->freed.position <= waited.position;
 }
 
-bool weir__mempool_is_pending(const weir__mempool *pool)
-{
-    const weir__chunk *chunk = pool->chunks;
-    while (chunk != NULL && chunk->pending == 0)
-        chunk = chunk->next;
-    return chunk != NULL;
-}
-
 void weir__mempool_learn(weir__mempool *pool, weir__position waited)
 {
     for (weir__chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->next) {
