@@ -6,8 +6,8 @@
  * streams; their memory, for which this one is made to wait, magazines of the depot
  * first; all of it once more with what was in caches; growth; what was left out before,
  * for it would have cost much or did not fit well (before growth, where that is refused
- * anyhow); growth once more after a flush. All of it with the lock `miss` held, and the
- * pool's own lock only in between the calls.
+ * anyhow); growth once more after each flush. All of it with the lock `miss` held, and
+ * the pool's own lock only in between the calls.
  *
  * What is taken apart is left as it was: a remainder keeps the mark of its own last
  * use, so that its stream goes on without a wait and nobody else gets one. Only
@@ -551,7 +551,8 @@ static weir_status miss(weir__request *request, uint32_t *out)
     }
     if (*out == 0 && status == WEIR_OK && asks_last)
         status = weir__pool_grow(request, out);
-    if (*out == 0 && status == WEIR_OK && weir__pool_flush(request))
+    /* Upstream may have holes between what went: then more goes. */
+    while (*out == 0 && status == WEIR_OK && weir__pool_flush(request))
         status = weir__pool_grow(request, out);
     if (*out == 0 && status == WEIR_OK)
         weir__pool_note_tight(request);

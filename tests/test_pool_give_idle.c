@@ -42,6 +42,30 @@ static void nobody_is_refused_for_chunks_that_are_at_work(void **state)
     close_scene(&it);
 }
 
+/* Nor for holes between those that were done: as many bytes as are wanted, but upstream
+ * has them in two places. */
+static void nobody_is_refused_for_holes_upstream(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 64 * MIB);
+    weir_resource *below = open_pool(open_leaf(it.device), 3 * MIB, 3 * MIB, 0);
+    it.pool = open_pool(below, 0, 0, MIB);
+    unsigned char *ptrs[3];
+    for (int i = 0; i < 3; i++) {
+        ptrs[i] = take_on(&it, i % 2, MIB);
+        must(ptrs[i] == ptrs[0] + (size_t)i * MIB);
+    }
+    uint64_t gate = stall(&it, 1);
+    for (int i = 0; i < 3; i++)
+        give_on(&it, i % 2, ptrs[i], MIB);
+    must_ok(weir_stream_sync(it.device, it.streams[0]));
+    void *both = take_on(&it, 0, 2 * MIB);
+    must_equal(statistics_of(it.pool).held_bytes, 2 * MIB);
+    open_gate(&it, gate);
+    give_on(&it, 0, both, 2 * MIB);
+    close_scene(&it);
+}
+
 /* A capture goes on with what it had. */
 static void a_capture_keeps_its_chunks(void **state)
 {
@@ -162,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(idle_chunks_go_behind_their_work),
         cmocka_unit_test(nobody_is_refused_for_chunks_that_are_at_work),
+        cmocka_unit_test(nobody_is_refused_for_holes_upstream),
         cmocka_unit_test(a_capture_keeps_its_chunks),
         cmocka_unit_test(what_is_set_aside_stays),
         cmocka_unit_test(a_chunk_of_too_many_streams_stays),

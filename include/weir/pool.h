@@ -4,8 +4,8 @@
  * whose last use is known to be done, or which the stream waits for already; what is
  * left of the initial size to draw from upstream; growth, as long as less than the
  * slack lies free on other streams; memory of other streams, for which the stream is
- * made to wait on the device; growth; and last, after free chunks went back upstream,
- * growth once more. The host waits only where upstream lets it (a device's leaf does
+ * made to wait on the device; growth; and last, each time after free chunks went back
+ * upstream, growth once more. The host waits only where upstream lets it (a leaf does
  * that is short of memory), and then all do that find nothing of their own. Requests
  * are rounded up to 256 bytes; and, from 8 KiB to 1 MiB, where there is room for that,
  * to a sixteenth of the power of two below, so that what was freed serves others that
