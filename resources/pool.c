@@ -46,6 +46,19 @@ bool weir__pool_may_take(const weir__request *request, uint32_t block)
     return true;
 }
 
+/* Only where the stream was made to wait just now there is nothing to look up: what was
+ * learnt by a wait may be forgotten again. */
+bool weir__pool_may_take_run(const weir__request *request, weir__heap_run run)
+{
+    for (uint32_t block = run.first;;
+         block = weir__heap_after(&request->pool->heap, block)) {
+        if (!weir__pool_may_take(request, block))
+            return false;
+        if (block == run.last)
+            return true;
+    }
+}
+
 void weir__pool_note_dropped_locked(weir__pool *self)
 {
     self->has_dropped = true;

@@ -183,8 +183,11 @@ uint32_t weir__pool_take_own_locked(weir__request *request)
 uint32_t weir__pool_take_done_locked(weir__request *request)
     WEIR_REQUIRES(request->pool->lock);
 
-/* Whether the request's stream may take a block, as far as is known. */
+/* Whether the request's stream may take a block, as far as is known; and the rule of
+ * the house for every block of a run. */
 bool weir__pool_may_take(const weir__request *request, uint32_t block);
+bool weir__pool_may_take_run(const weir__request *request, weir__heap_run run)
+    WEIR_REQUIRES(request->pool->lock);
 
 weir_status weir__pool_find(void *pool, const void *ptr, weir_block *out);
 
@@ -380,11 +383,9 @@ void weir__pool_note_cut_locked(weir__pool *pool) WEIR_REQUIRES(pool->lock);
 /* Whether the request's stream may be made to wait for a block. */
 bool weir__pool_can_wait(void *request, uint32_t block);
 
-/* The rule of the house (weir__pool_may_take) for every block of a run. */
-bool weir__pool_may_take_run(const weir__request *request, weir__heap_run run)
-    WEIR_REQUIRES(request->pool->lock);
-
-/* Hands out a run of idle blocks that the stream may take. */
+/* Hands out a run of idle blocks that the stream may take. Lets go of the lock where
+ * one of them waits for several marks and the stream's own cannot be asked for later:
+ * that is with the lock miss. */
 uint32_t weir__pool_take_run_locked(weir__request *request, weir__heap_run run)
     WEIR_REQUIRES(request->pool->lock);
 
@@ -408,6 +409,15 @@ static inline bool weir__pool_is_barred(const weir__request *request, uint64_t c
     return false;
 }
 void weir__pool_bar(weir__request *request, uint64_t clock, weir_status status);
+
+/* Whether an event of the request's stream can be recorded later, for who asks then. */
+static inline bool weir__pool_marks_later(const weir__request *request)
+{
+    uint64_t clock;
+    const _Atomic uint64_t *counter;
+    return weir__order_steady(request->pool->order, request->stream, &clock,
+                              &counter) && clock == request->clock;
+}
 
 /* Goes through the marks of blocks from `block` to `last`, or with 0 to the end of the
  * chunk, which nobody else changes: the caller holds them, or is the pool's end. False:

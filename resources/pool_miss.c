@@ -105,23 +105,15 @@ static weir__mark remainder_mark_locked(const weir__request *request, uint32_t b
     return weir__order_mark_here(request->pool->order, request->clock);
 }
 
-/* Only where the stream was made to wait just now there is nothing to look up: what was
- * learnt by a wait may be forgotten again. */
-bool weir__pool_may_take_run(const weir__request *request, weir__heap_run run)
-{
-    for (uint32_t block = run.first;;
-         block = weir__heap_after(heap_of(request), block)) {
-        if (!weir__pool_may_take(request, block))
-            return false;
-        if (block == run.last)
-            return true;
-    }
-}
-
 uint32_t weir__pool_take_run_locked(weir__request *request, weir__heap_run run)
 {
     WEIR_ASSERT(weir__pool_may_take_run(request, run),
                 "what is handed out may be taken");
+    /* What is left gets the stream's mark: then with an event. */
+    if ((weir__heap_has_more(heap_of(request), run.first) ||
+         weir__heap_has_more(heap_of(request), run.last)) &&
+        !weir__pool_marks_later(request))
+        return weir__pool_take_waiting_locked(request, run, false);
     weir__mark front = remainder_mark_locked(request, run.first);
     weir__mark rest = remainder_mark_locked(request, run.last);
     hold_run(heap_of(request), run);

@@ -165,16 +165,6 @@ static bool wants_pieces_locked(const weir__request *request)
     return may_want_pieces(request) && !is_scarce_locked(request->pool);
 }
 
-/* Whether an event of the request's stream can be recorded when somebody asks for it:
- * for a piece that may never be asked for. */
-static bool marks_later(const weir__request *request)
-{
-    uint64_t clock;
-    const _Atomic uint64_t *counter;
-    return weir__order_steady(request->pool->order, request->stream, &clock,
-                              &counter) && clock == request->clock;
-}
-
 /* The first `bytes` bytes of a HELD block with one mark, or all of it, become the
  * stream's, behind `mark`; the rest is as it was. False: no host memory, and so is the
  * block. */
@@ -246,7 +236,7 @@ bool weir__pool_take_known_locked(weir__request *request, uint32_t block)
         return false;
     weir__mark mark = { request->clock, 0 };
     if (!weir__order_may_take(self->order, 0, weir__heap_mark(&self->heap, block))) {
-        if (!marks_later(request))
+        if (!weir__pool_marks_later(request))
             return false;
         mark = weir__order_mark_here(self->order, request->clock);
     }
@@ -258,8 +248,9 @@ weir__mark weir__pool_piece_mark(const weir__request *request)
     weir__order *order = request->pool->order;
     if (!may_want_pieces(request) || piece_bytes(request) == request->bytes)
         return WEIR__MARK_DONE;
-    return marks_later(request) ? weir__order_mark_here(order, request->clock)
-                                : weir__order_mark_closed(order, request->clock);
+    return weir__pool_marks_later(request)
+               ? weir__order_mark_here(order, request->clock)
+               : weir__order_mark_closed(order, request->clock);
 }
 
 bool weir__pool_take_waited_locked(weir__request *request, uint32_t block,
@@ -587,7 +578,7 @@ bool weir__pool_gather_locked(weir__request *request)
     weir__pool *self = request->pool;
     const weir__heap_merger merger = { may_take, mark_here, request };
     if (!is_scarce_locked(self) || self->releases < self->gather_at ||
-        request->owner->kind == WEIR__POOL_CAPTURE || !marks_later(request))
+        request->owner->kind == WEIR__POOL_CAPTURE || !weir__pool_marks_later(request))
         return false;
     wait_for_all_locked(request);
     /* What came back meanwhile does not count, and one more: so who asks goes on to

@@ -306,6 +306,35 @@ static void a_block_freed_behind_points_waits_for_all(void **state)
     close_scene(&it);
 }
 
+/* Of a block that waits for two streams one takes a part that is behind both, and that
+ * Weir does not know: nobody can ask it for an event later, so the rest has one. */
+static void the_rest_of_what_waits_for_several_can_be_waited_for(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene(1, 0, 64 * KIB, 64 * KIB);
+    weir_stream unknown;
+    must_ok(weir_emulated_stream_create(it.device, WEIR_STREAM_NON_BLOCKING, &unknown));
+    void *a = take_on(&it, 0, 64 * KIB);
+    must_ok(weir_stream_wait(it.device, it.streams[1], it.streams[0]));
+    uint64_t gates[2] = { stall(&it, 0), stall(&it, 1) };
+    weir_point points[2] = { point_of(&it, 0), point_of(&it, 1) };
+    for (int i = 0; i < 2; i++)
+        must_ok(weir_stream_wait_point(it.device, unknown, points[i]));
+    must(weir_deallocate_after(it.pool, a, 64 * KIB, WEIR_ALIGNMENT, points, 2));
+    uint64_t before = waits(&it);
+    void *b = take(it.pool, unknown, 16 * KIB);
+    must_equal(waits(&it), before);
+    void *c = take_on(&it, 2, 48 * KIB);
+    must_equal(waits(&it), before + 1);
+    for (int i = 0; i < 2; i++)
+        open_gate(&it, gates[i]);
+    give(it.pool, unknown, b, 16 * KIB);
+    give_on(&it, 2, c, 48 * KIB);
+    must_ok(weir_device_sync(it.device));
+    must_ok(weir_emulated_stream_destroy(it.device, unknown));
+    close_scene(&it);
+}
+
 /* Free memory of more streams than a search looks at one by one goes to all, but
  * only what is known to be done. */
 static void what_many_streams_left_is_gathered_when_it_is_done(void **state)
@@ -549,6 +578,7 @@ int main(void)
         cmocka_unit_test(what_is_refused_waits_for_nothing),
         cmocka_unit_test(a_fresh_chunk_belongs_to_who_drew_it),
         cmocka_unit_test(a_block_freed_behind_points_waits_for_all),
+        cmocka_unit_test(the_rest_of_what_waits_for_several_can_be_waited_for),
         cmocka_unit_test(what_many_streams_left_is_gathered_when_it_is_done),
         cmocka_unit_test(what_is_in_limbo_settles),
         cmocka_unit_test(without_records_a_block_is_set_aside),
