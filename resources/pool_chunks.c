@@ -139,8 +139,8 @@ static weir_status draw(weir__request *request, size_t bytes, uint32_t *out)
     return status;
 }
 
-/* Draws `bytes` or, if that is refused, what is needed. 0 with OK: that was
- * refused as well. */
+/* Draws `bytes` or, if that is refused, what the pool would grow by, or what is needed.
+ * 0 with OK: that was refused as well. */
 static weir_status draw_or_less(weir__request *request, size_t bytes,
                                 uint32_t *out)
 {
@@ -150,11 +150,15 @@ static weir_status draw_or_less(weir__request *request, size_t bytes,
         request->refusal = WEIR_LIMIT_REACHED;
         return WEIR_OK;
     }
+    const size_t sizes[] = { bytes, round_to_growth(self, needed), needed };
     weir_status status = WEIR_LIMIT_REACHED;
-    if (bytes <= room)
-        status = draw(request, bytes, out);
-    if (weir__pool_is_refusal(status) && bytes != needed)
-        status = draw(request, needed, out);
+    size_t tried = SIZE_MAX;
+    for (size_t i = 0; i < 3 && weir__pool_is_refusal(status); i++) {
+        if (sizes[i] > room || sizes[i] >= tried)
+            continue;
+        tried = sizes[i];
+        status = draw(request, tried, out);
+    }
     if (!weir__pool_is_refusal(status))
         return status;
     weir__mutex_lock(&self->lock);
@@ -169,7 +173,8 @@ weir_status weir__pool_draw_initial(weir__request *request, uint32_t *out)
     const weir__pool *self = request->pool;
     size_t initial = self->options.initial_bytes & ~(WEIR__HEAP_GRAIN - 1);
     size_t needed = weir__pool_needed_bytes(request);
-    if (self->held_bytes >= initial)
+    /* Who was refused asks again once nothing else is left. */
+    if (self->held_bytes >= initial || self->end_bytes < self->options.limit_bytes)
         return WEIR_OK;
     size_t left = initial - self->held_bytes;
     return draw_or_less(request, left > needed ? left : needed, out);

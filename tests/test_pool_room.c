@@ -224,6 +224,33 @@ static void what_is_full_is_not_asked_first(void **state)
     close_scene(&it);
 }
 
+/* Upstream has not all of the initial size: then the pool grows as ever, and does not
+ * ask for it before waiting for others, once all is gone. */
+static void what_cannot_be_had_at_once_comes_as_the_pool_grows(void **state)
+{
+    (void)state;
+    enum { COUNT = 32 };
+    pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 8 * MIB);
+    it.pool = open_pool(open_leaf(it.device), 16 * MIB, 0, MIB);
+    void *ptrs[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        ptrs[i] = take(it.pool, it.streams[1], 256 * KIB);
+        must_equal(statistics_of(it.pool).held_bytes, ((size_t)i / 4 + 1) * MIB);
+    }
+    void *none;
+    must_answer(WEIR_OUT_OF_MEMORY, weir_allocate(it.pool, it.streams[1], KIB,
+                                                  WEIR_ALIGNMENT, &none));
+    uint64_t gate = stall(&it, 1);
+    give(it.pool, it.streams[1], ptrs[0], 256 * KIB);
+    const uint64_t asked = calls_of(it.device).malloc;
+    ptrs[0] = take(it.pool, it.streams[0], 256 * KIB);
+    must_equal(calls_of(it.device).malloc, asked);
+    open_gate(&it, gate);
+    for (int i = 0; i < COUNT; i++)
+        give(it.pool, it.streams[i > 0], ptrs[i], 256 * KIB);
+    close_scene(&it);
+}
+
 /* So much is free, but in pieces: from then on all goes into making it whole. */
 static void what_is_refused_for_pieces_is_tight(void **state)
 {
@@ -388,6 +415,7 @@ int main(void)
         cmocka_unit_test(several_streams_need_more_room),
         cmocka_unit_test(a_stream_takes_a_part_of_the_room),
         cmocka_unit_test(what_is_full_is_not_asked_first),
+        cmocka_unit_test(what_cannot_be_had_at_once_comes_as_the_pool_grows),
         cmocka_unit_test(what_is_refused_for_pieces_is_tight),
         cmocka_unit_test(what_can_grow_again_is_not_tight),
         cmocka_unit_test(a_pool_that_grows_again_is_not_looked_at),

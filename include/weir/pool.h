@@ -129,8 +129,8 @@ extern "C" {
 typedef struct weir_pool_options {
     size_t struct_size;
     size_t initial_bytes; /* drawn from upstream before a stream is made to wait for
-                             another: by the first allocate, in one chunk; default
-                             none */
+                             another: by the first allocate, in one chunk, or as the
+                             pool grows where upstream refuses that; default none */
     size_t limit_bytes;   /* most to hold from upstream; default no limit */
     size_t growth_bytes;  /* chunks are multiples of it; default 8 MiB, and as the
                              pool grows an eighth to a quarter of what it holds, up
