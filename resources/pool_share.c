@@ -397,12 +397,14 @@ void weir__pool_note_tight(const weir__request *request)
 {
     weir__pool *self = request->pool;
     const weir__heap *heap = &self->heap;
+    /* With nothing to spare: else it may be served yet. */
+    const size_t bytes = weir__pool_whole_grains(request->asked_bytes);
     const bool may_have_any = request->owner->kind != WEIR__POOL_CAPTURE &&
                               request->wait_status == WEIR_OK;
     weir__mutex_lock(&self->lock);
     if (self->is_short && may_have_any &&
-        heap->bytes - heap->taken_bytes >= request->bytes &&
-        weir__heap_largest_free(heap) < request->bytes) {
+        heap->bytes - heap->taken_bytes >= bytes &&
+        weir__heap_largest_free(heap) < bytes) {
         self->is_tight = true;
         self->has_room = false;
     }

@@ -282,6 +282,42 @@ static void what_is_refused_for_pieces_is_tight(void **state)
     close_scene(&it);
 }
 
+/* What is refused with room to spare, and served without, is no refusal. */
+static void what_is_served_in_the_end_is_not_tight(void **state)
+{
+    (void)state;
+    enum { CLASS = 2048, LESS = 1536, ALL = 64 << 10, MOST = ALL / CLASS };
+    pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 8 * MIB);
+    weir_resource *rest, *leaf = open_leaf(it.device);
+    must_ok(weir_device_resource_create(it.device, &rest));
+    void *others = take(rest, it.streams[0], 8 * MIB - ALL);
+    void *ptrs[MOST], *ends[2];
+    weir_pool_options options = WEIR_POOL_OPTIONS_INIT;
+    options.growth_bytes = ALL;
+    must_ok(weir_pool_create(leaf, &options, &it.pool));
+    const weir__pool *pool = it.pool->self;
+    size_t count = 0;
+    ends[0] = take(it.pool, it.streams[0], 256);
+    ptrs[count++] = take(it.pool, it.streams[0], CLASS);
+    ends[1] = take(it.pool, it.streams[0], 256);
+    while (pool->heap.bytes - pool->heap.taken_bytes > LESS)
+        ptrs[count++] = take(it.pool, it.streams[0], CLASS);
+    must_equal(pool->heap.bytes - pool->heap.taken_bytes, LESS);
+    for (int i = 0; i < 2; i++)
+        give(it.pool, it.streams[0], ends[i], 256);
+    weir_thread_flush();
+    must(rounds_up(&it));
+    void *ptr = take(it.pool, it.streams[0], LESS);
+    must(pool->is_short && !pool->is_tight);
+    give(it.pool, it.streams[0], ptr, LESS);
+    while (count > 0)
+        give(it.pool, it.streams[0], ptrs[--count], CLASS);
+    give(rest, it.streams[0], others, 8 * MIB - ALL);
+    weir_resource_unref(rest);
+    weir_resource_unref(leaf);
+    close_scene(&it);
+}
+
 /* Until it grows again. */
 static void what_can_grow_again_is_not_tight(void **state)
 {
@@ -417,6 +453,7 @@ int main(void)
         cmocka_unit_test(what_is_full_is_not_asked_first),
         cmocka_unit_test(what_cannot_be_had_at_once_comes_as_the_pool_grows),
         cmocka_unit_test(what_is_refused_for_pieces_is_tight),
+        cmocka_unit_test(what_is_served_in_the_end_is_not_tight),
         cmocka_unit_test(what_can_grow_again_is_not_tight),
         cmocka_unit_test(a_pool_that_grows_again_is_not_looked_at),
         cmocka_unit_test(who_has_enough_waits_for_nobody),
