@@ -77,6 +77,30 @@ static void who_is_at_the_beginning_waits_for_nobody(void **state)
     close_scene(&it);
 }
 
+/* What lies in front of an aligned block stays as it was, of several streams: whose the
+ * first of it is takes no more than that without a wait. */
+static void what_is_in_front_of_an_aligned_block_stays_apart(void **state)
+{
+    (void)state;
+    const size_t all = PARTS * PART_BYTES;
+    pool_scene it = open_over(WEIR_EMULATED_STEPPED, false, all);
+    char *begin = leave_parts(&it);
+    must((uintptr_t)begin % MIB == 0);
+    void *first = take_on(&it, 0, PART_BYTES), *aligned;
+    must(first == begin);
+    for (int i = 1; i < STREAMS; i++)
+        must_ok(weir_stream_wait(it.device, it.streams[0], it.streams[i]));
+    must_ok(weir_allocate(it.pool, it.streams[0], PART_BYTES, MIB, &aligned));
+    must(aligned == begin + MIB);
+    uint64_t before = waits(&it);
+    must(take_on(&it, 1, 2 * PART_BYTES) == begin + PART_BYTES);
+    must_equal(waits(&it), before + 1);
+    give_on(&it, 0, first, PART_BYTES);
+    give_on(&it, 1, begin + PART_BYTES, 2 * PART_BYTES);
+    must(weir_deallocate(it.pool, it.streams[0], aligned, PART_BYTES, MIB));
+    close_scene(&it);
+}
+
 /* What is small against the pool is cut where the stream has something in it: nobody
  * waits. */
 static void a_small_stretch_is_cut_anywhere(void **state)
@@ -334,6 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_large_stretch_is_cut_at_its_beginning),
         cmocka_unit_test(who_is_at_the_beginning_waits_for_nobody),
+        cmocka_unit_test(what_is_in_front_of_an_aligned_block_stays_apart),
         cmocka_unit_test(a_small_stretch_is_cut_anywhere),
         cmocka_unit_test(a_small_stretch_of_the_own_comes_first),
         cmocka_unit_test(a_small_pool_is_cut_anywhere),
