@@ -1,5 +1,7 @@
 /* test_pool_place.c - where a pool cuts what several streams have left: a large stretch
  * at its beginning, so that what is free serves large requests, too. */
+#include "pool_internal.h"
+#include "resource_parts.h"
 #include "support_pool.h"
 #include "weir/growable.h"
 
@@ -116,6 +118,33 @@ static void a_small_stretch_is_cut_anywhere(void **state)
     must_equal(waits(&it), 0);
     parts[4] = NULL;
     give_on(&it, 1, parts[5], 128 * KIB);
+    for (int i = 0; i < PARTS; i++)
+        if (i != 4 && i != 5)
+            give_on(&it, i % STREAMS, parts[i], PART_BYTES);
+    close_scene(&it);
+}
+
+/* Who takes what another has left, even at once and without a wait, wants it: what is
+ * left from then on gets events. */
+static void what_is_placed_at_once_was_wanted(void **state)
+{
+    (void)state;
+    pool_scene it = open_over(WEIR_EMULATED_STEPPED, false, PARTS * PART_BYTES);
+    const weir__pool *pool = it.pool->self;
+    void *parts[PARTS];
+    for (int i = 0; i < PARTS; i++)
+        parts[i] = take_on(&it, i % STREAMS, PART_BYTES);
+    give_on(&it, 0, parts[4], PART_BYTES);
+    give_on(&it, 1, parts[5], PART_BYTES);
+    weir_thread_flush();
+    must_ok(weir_stream_wait(it.device, it.streams[1], it.streams[0]));
+    const uint64_t waited = waits(&it), looked_at = pool->looked_at;
+    must(pool->wanted_at != pool->releases);
+    must(take_on(&it, 1, PART_BYTES + PART_BYTES / 2) == parts[4]);
+    must_equal(waits(&it), waited);
+    must_equal(pool->looked_at, looked_at);
+    must_equal(pool->wanted_at, pool->releases);
+    give_on(&it, 1, parts[4], PART_BYTES + PART_BYTES / 2);
     for (int i = 0; i < PARTS; i++)
         if (i != 4 && i != 5)
             give_on(&it, i % STREAMS, parts[i], PART_BYTES);
@@ -360,6 +389,7 @@ int main(void)
         cmocka_unit_test(who_is_at_the_beginning_waits_for_nobody),
         cmocka_unit_test(what_is_in_front_of_an_aligned_block_stays_apart),
         cmocka_unit_test(a_small_stretch_is_cut_anywhere),
+        cmocka_unit_test(what_is_placed_at_once_was_wanted),
         cmocka_unit_test(a_small_stretch_of_the_own_comes_first),
         cmocka_unit_test(a_small_pool_is_cut_anywhere),
         cmocka_unit_test(a_small_stretch_comes_before_a_large_one),
