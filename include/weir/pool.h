@@ -37,7 +37,7 @@
  * best fit of all streams' memory, no more than is asked for, and merges what lies side
  * by side: then streams wait for each other more, and little is lost to there being
  * several. So it is from the first refusal on, too, for which so much was free, in
- * pieces; until it grows again, a trim, or weir_pool_give_back.
+ * pieces; until it has grown and has room for more, a trim, or weir_pool_give_back.
  *
  * Where several streams have left memory side by side, all of it counts as one stretch.
  * A stream does not cut up its own in a stretch that is large (more than 32 MiB, and
