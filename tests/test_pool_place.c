@@ -103,6 +103,26 @@ static void what_is_in_front_of_an_aligned_block_stays_apart(void **state)
     close_scene(&it);
 }
 
+/* And what of its own block lies in front of it is not the last one's. */
+static void what_is_in_front_after_a_wait_is_not_the_last_ones(void **state)
+{
+    (void)state;
+    const size_t small = 64 * KIB;
+    pool_scene it = open_over(WEIR_EMULATED_STEPPED, false, PARTS * PART_BYTES);
+    char *begin = leave_parts(&it);
+    void *first = take_on(&it, 0, small), *aligned;
+    must(first == begin);
+    must_ok(weir_allocate(it.pool, it.streams[2], PART_BYTES, 2 * small, &aligned));
+    must(aligned == begin + 2 * small);
+    uint64_t before = waits(&it);
+    must(take_on(&it, 1, small) == begin + small);
+    must_equal(waits(&it), before + 1);
+    give_on(&it, 0, first, small);
+    give_on(&it, 1, begin + small, small);
+    must(weir_deallocate(it.pool, it.streams[2], aligned, PART_BYTES, 2 * small));
+    close_scene(&it);
+}
+
 /* What is small against the pool is cut where the stream has something in it: nobody
  * waits. */
 static void a_small_stretch_is_cut_anywhere(void **state)
@@ -388,6 +408,7 @@ int main(void)
         cmocka_unit_test(a_large_stretch_is_cut_at_its_beginning),
         cmocka_unit_test(who_is_at_the_beginning_waits_for_nobody),
         cmocka_unit_test(what_is_in_front_of_an_aligned_block_stays_apart),
+        cmocka_unit_test(what_is_in_front_after_a_wait_is_not_the_last_ones),
         cmocka_unit_test(a_small_stretch_is_cut_anywhere),
         cmocka_unit_test(what_is_placed_at_once_was_wanted),
         cmocka_unit_test(a_small_stretch_of_the_own_comes_first),
