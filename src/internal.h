@@ -131,6 +131,8 @@ size_t weir__host_live(void);    /* allocations that are not freed, and bytes th
 /* Between a begin and its end the calling thread's are another's: none is counted for
  * weir__host_fail_at, or fails. Nests. */
 void   weir__host_spare(bool begin);
+/* From now on addresses that are released are kept for who reserves as many. */
+void   weir__host_keep(void);
 #endif
 
 /* ---- the calling thread ---- */

@@ -120,5 +120,6 @@ int main(void)
 #ifdef WEIR_SANITIZE_THREAD /* which sees nothing where threads take turns */
     cmocka_set_test_filter("players_side_by_side_play_clean");
 #endif
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

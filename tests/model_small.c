@@ -175,5 +175,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_small_program_runs_clean),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

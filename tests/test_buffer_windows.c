@@ -533,5 +533,6 @@ int main(void)
         cmocka_unit_test(a_share_speaks_for_its_own_stream),
         cmocka_unit_test(the_last_to_leave_need_not_know),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

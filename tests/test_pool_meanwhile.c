@@ -205,5 +205,6 @@ int main(void)
         cmocka_unit_test(others_go_on_while_a_trim_waits),
         cmocka_unit_test(a_flush_waits_for_who_only_looks),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -501,5 +501,6 @@ int main(void)
         cmocka_unit_test(who_asks_waits_for_all_no_more_than_once),
         cmocka_unit_test(what_is_handed_over_can_be_had),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,5 +183,6 @@ int main(void)
         cmocka_unit_test(growing_pool_refuses_nobody),
         cmocka_unit_test(leaf_refuses_nobody),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,8 @@ static bool spare_take(weir__arena *arena)
     weir__arena found = { .fd = -1 };
     weir__mutex_lock(&spares_lock);
     for (unsigned i = 0; i < SPARES && found.view == NULL; i++) {
-        if (spares[i].view != NULL && spares[i].bytes == arena->bytes) {
+        if (spares[i].view != NULL && spares[i].bytes == arena->bytes &&
+            spares[i].is_range == arena->is_range) {
             found = spares[i];
             spares[i].view = NULL;
         }
@@ -102,7 +103,8 @@ static bool spare_take(weir__arena *arena)
 static bool spare_put(const weir__arena *arena)
 {
     struct stat about;
-    if (!weir__arenas_are_kept() || !arena->keeps_pages || arena->home != arena ||
+    bool is_object = arena->home != arena && !arena->is_range;
+    if (!weir__arenas_are_kept() || !arena->keeps_pages || is_object ||
         arena->view == NULL || fstat(arena->fd, &about) != 0 ||
         about.st_blocks > SPARE_PAGES)
         return false;
@@ -129,13 +131,14 @@ static bool spare_put(const weir__arena *arena)
 }
 #endif
 
-bool weir__arena_map_new(weir__arena *arena)
+bool weir__arena_map_new(weir__arena *arena, size_t alignment)
 {
     if (spare_take(arena))
         return true;
-    arena->fd = memfd_create("weir-emulated", MFD_CLOEXEC);
+    arena->fd = memfd_create(arena->is_range ? "weir-range" : "weir-emulated",
+                             MFD_CLOEXEC);
     return arena->fd >= 0 && ftruncate(arena->fd, (off_t)arena->bytes) == 0 &&
-           weir__arena_map(arena, PAGE);
+           weir__arena_map(arena, alignment);
 }
 
 void weir__arena_unmap(weir__arena *arena)

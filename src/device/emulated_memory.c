@@ -52,7 +52,7 @@ weir_status weir__arena_open(int32_t ordinal, size_t bytes, weir__arena **out)
     *arena = (weir__arena){ .bytes = (bytes + PAGE - 1) / PAGE * PAGE, .fd = -1,
                             .ordinal = ordinal, .references = 1 };
     arena->home = arena;
-    if (!weir__arena_map_new(arena)) {
+    if (!weir__arena_map_new(arena, PAGE)) {
         int why = errno;
         size_t asked = arena->bytes;
         weir__arena_unmap(arena);

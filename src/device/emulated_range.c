@@ -21,14 +21,6 @@
 
 /* ---- making and ending ---- */
 
-/* False: errno says why. What was mapped is undone by weir__arena_unmap. */
-static bool range_map(weir__arena *range)
-{
-    range->fd = memfd_create("weir-range", MFD_CLOEXEC);
-    return range->fd >= 0 && ftruncate(range->fd, (off_t)range->bytes) == 0 &&
-           weir__arena_map(range, GRANULE);
-}
-
 static weir_status range_make(weir__arena *home, size_t bytes, weir__arena **out)
 {
     weir__arena *range = weir__host_alloc(sizeof *range);
@@ -42,7 +34,7 @@ static weir_status range_make(weir__arena *home, size_t bytes, weir__arena **out
                             .keeps_pages = home->keeps_pages, .home = home,
                             .is_range = true };
     bool fits = bytes <= BYTES_MAX;
-    if (!fits || !range_map(range)) {
+    if (!fits || !weir__arena_map_new(range, GRANULE)) {
         int why = fits ? errno : ENOMEM;
         weir__host_free(all);
         weir__arena_unmap(range);

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "device/emulated.h"
+#include "device/emulated_map.h"
 #include "internal.h"
 
 #define PAGE      ((size_t)4096)
@@ -28,6 +29,9 @@ static stretch *stretches;
 static weir__blocks pieces; /* of all stretches */
 static size_t devices;
 static size_t kept;         /* given back since the system got pages, and not taken */
+#ifdef WEIR_TESTING
+static stretch spare;       /* of STRETCH bytes; its base is 0: there is none */
+#endif
 
 static uintptr_t round_up(uintptr_t number, size_t to)
 {
@@ -60,13 +64,55 @@ static stretch *stretch_of(uintptr_t ptr, size_t bytes)
     return at;
 }
 
+/* Where tests keep memory they keep a stretch for the next device, too. */
+#ifdef WEIR_TESTING
+static bool spare_put(const stretch *ended)
+{
+    bool is_put = weir__arenas_are_kept() && spare.base == 0 && ended->bytes == STRETCH;
+    if (is_put)
+        spare = *ended;
+    return is_put;
+}
+
+static stretch spare_take(void)
+{
+    weir__mutex_lock(&yard_lock);
+    const stretch taken = spare;
+    spare.base = 0;
+    weir__mutex_unlock(&yard_lock);
+    return taken;
+}
+
+static bool keeps_pages(void)
+{
+    return weir__arenas_are_kept();
+}
+#else
+static bool spare_put(const stretch *ended)
+{
+    (void)ended;
+    return false;
+}
+
+static stretch spare_take(void)
+{
+    return (stretch){ .base = 0 };
+}
+
+static bool keeps_pages(void)
+{
+    return false;
+}
+#endif
+
 static void stretch_end(stretch **link)
 {
     stretch *ended = *link;
     *link = ended->next;
     if (__lsan_unregister_root_region != NULL)
         __lsan_unregister_root_region((void *)ended->base, ended->bytes);
-    (void)munmap((void *)ended->base, ended->bytes);
+    if (!spare_put(ended))
+        (void)munmap((void *)ended->base, ended->bytes);
     weir__host_free(ended);
 }
 
@@ -89,26 +135,38 @@ static bool stretches_drop(void)
     return any;
 }
 
+/* Its base is 0: the system has no such addresses. */
+static stretch stretch_map(size_t bytes)
+{
+    stretch mapped = { .base = 0 };
+    if (bytes == STRETCH)
+        mapped = spare_take();
+    if (mapped.base != 0)
+        return mapped;
+    void *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base != MAP_FAILED)
+        mapped = (stretch){ .base = (uintptr_t)base, .bytes = bytes };
+    return mapped;
+}
+
 /* Adds a stretch with room for so many bytes. */
 static weir_status stretch_add(size_t bytes)
 {
     stretch *made = weir__host_alloc(sizeof *made);
     weir__block *piece = weir__block_make(0, 0, true);
     const size_t room = bytes > STRETCH ? round_up(bytes, PAGE) : STRETCH;
-    void *base = MAP_FAILED;
-    if (made != NULL && piece != NULL)
-        base = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED) {
-        bool has_records = made != NULL && piece != NULL;
+    const bool has_records = made != NULL && piece != NULL;
+    const stretch mapped = has_records ? stretch_map(room) : (stretch){ .base = 0 };
+    if (mapped.base == 0) {
         weir__host_free(piece);
         weir__host_free(made);
         return has_records ? fail_full(bytes) : fail_host();
     }
     if (__lsan_register_root_region != NULL)
-        __lsan_register_root_region(base, room);
-    piece->ptr = (uintptr_t)base;
+        __lsan_register_root_region((void *)mapped.base, room);
+    piece->ptr = mapped.base;
     piece->bytes = room;
-    *made = (stretch){ .base = (uintptr_t)base, .bytes = room };
+    *made = mapped;
     weir__mutex_lock(&yard_lock);
     made->next = stretches;
     stretches = made;
@@ -302,7 +360,7 @@ void weir__yard_give(void *ptr)
     WEIR_CHECK(piece != NULL && piece->ptr == (uintptr_t)ptr && !piece->is_free,
                "what is given back was taken");
     piece_free(piece);
-    if (kept > KEPT_MOST)
+    if (kept > KEPT_MOST && !keeps_pages())
         pages_give_back();
     weir__mutex_unlock(&yard_lock);
 }
