@@ -166,6 +166,14 @@ static void list_verify(const weir__heap *heap, const weir__heap_owner *owner,
     }
 }
 
+static uint32_t bins_filled(const weir__heap_row *row)
+{
+    uint32_t count = 0;
+    for (uint32_t bit = 0; bit < 64; bit++)
+        count += row->firsts[bit] != 0;
+    return count;
+}
+
 /* Adds to *rows how many it has. */
 static void owner_verify(const weir__heap *heap, const weir__heap_owner *owner,
                          size_t *rows)
@@ -180,12 +188,13 @@ static void owner_verify(const weir__heap *heap, const weir__heap_owner *owner,
         if (row == NULL)
             continue;
         ++*rows;
-        for (uint32_t bit = 0; bit < 64; bit++) {
-            WEIR_CHECK((row->bits >> bit & 1) == (row->firsts[bit] != 0),
-                       "a row knows which of its bins have something");
-            weir__heap_bin bin = { number, bit };
+        uint32_t filled = 0;
+        for (uint64_t bits = row->bits; bits != 0; bits &= bits - 1, filled++) {
+            weir__heap_bin bin = { number, (uint32_t)__builtin_ctzll(bits) };
+            WEIR_CHECK(row->firsts[bin.bit] != 0, "a row knows of none that is empty");
             list_verify(heap, owner, bin, &blocks, &bytes);
         }
+        WEIR_CHECK(filled == bins_filled(row), "a row knows of all that are not");
     }
     WEIR_CHECK(blocks == owner->free_blocks && bytes == owner->free_bytes,
                "an owner counts what it has");
