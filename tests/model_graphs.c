@@ -203,5 +203,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_do_what_they_were_given),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -558,5 +558,6 @@ int main(void)
         cmocka_unit_test(heap_needs_memory_only_to_promise),
 #endif
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -321,5 +321,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_keep_to_their_policies),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

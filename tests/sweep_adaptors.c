@@ -367,5 +367,6 @@ int main(void)
         A_SWEEP(checking_survives_every_fault),
         A_SWEEP(prefetch_survives_every_fault),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, print_points);
 }

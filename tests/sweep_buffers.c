@@ -448,5 +448,6 @@ int main(void)
         A_SWEEP(order_survives_every_fault),
         A_SWEEP(ending_survives_every_fault),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, buffers_sweep_print_points);
 }

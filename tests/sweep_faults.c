@@ -525,5 +525,6 @@ int main(void)
         A_SWEEP(freeing_survives_every_fault),
         A_SWEEP(ending_survives_every_fault),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, print_points);
 }

@@ -204,5 +204,6 @@ int main(void)
         cmocka_unit_test(leaf_survives_every_device_failure),
         cmocka_unit_test(leaf_survives_every_host_failure),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

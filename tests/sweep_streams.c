@@ -337,5 +337,6 @@ int main(void)
         cmocka_unit_test_teardown(streams_survive_every_fault, sweep_tell_where),
         cmocka_unit_test_teardown(captures_survive_every_fault, sweep_tell_where),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, print_points);
 }

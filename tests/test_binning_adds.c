@@ -259,5 +259,6 @@ int main(void)
 #ifdef WEIR_SANITIZE_THREAD /* which sees nothing where threads take turns */
     cmocka_set_test_filter("bins_are_added_side_by_side");
 #endif
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

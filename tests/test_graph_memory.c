@@ -459,5 +459,6 @@ int main(void)
         cmocka_unit_test(legacy_stream_waits_for_captures_of_blocking_ones),
         cmocka_unit_test(graph_is_not_launched_behind_a_release),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -557,5 +557,6 @@ int main(void)
         cmocka_unit_test(no_work_is_served_too),
         cmocka_unit_test(bytes_are_one_users_under_load),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -513,5 +513,6 @@ int main(void)
         cmocka_unit_test(spilt_blocks_are_looked_at),
         cmocka_unit_test(threads_that_race_lose_nothing),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

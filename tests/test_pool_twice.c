@@ -154,5 +154,6 @@ int main(void)
         cmocka_unit_test(large_blocks_are_kept_once),
         cmocka_unit_test(what_was_told_is_told_once),
     };
+    support_keep_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
