@@ -30,7 +30,7 @@ static weir__blocks pieces; /* of all stretches */
 static size_t devices;
 static size_t kept;         /* given back since the system got pages, and not taken */
 #ifdef WEIR_TESTING
-static stretch spare;       /* of STRETCH bytes; its base is 0: there is none */
+static stretch spares[8];   /* of STRETCH bytes each; where the base is 0: none */
 #endif
 
 static uintptr_t round_up(uintptr_t number, size_t to)
@@ -64,21 +64,29 @@ static stretch *stretch_of(uintptr_t ptr, size_t bytes)
     return at;
 }
 
-/* Where tests keep memory they keep a stretch for the next device, too. */
+/* Where tests keep memory they keep some stretches for the next device, too. */
 #ifdef WEIR_TESTING
+#define SPARES (sizeof spares / sizeof spares[0])
+
 static bool spare_put(const stretch *ended)
 {
-    bool is_put = weir__arenas_are_kept() && spare.base == 0 && ended->bytes == STRETCH;
+    size_t at = 0;
+    while (at < SPARES && spares[at].base != 0)
+        at++;
+    bool is_put = weir__arenas_are_kept() && at < SPARES && ended->bytes == STRETCH;
     if (is_put)
-        spare = *ended;
+        spares[at] = *ended;
     return is_put;
 }
 
 static stretch spare_take(void)
 {
+    stretch taken = { .base = 0 };
     weir__mutex_lock(&yard_lock);
-    const stretch taken = spare;
-    spare.base = 0;
+    for (size_t at = 0; at < SPARES && taken.base == 0; at++) {
+        taken = spares[at];
+        spares[at].base = 0;
+    }
     weir__mutex_unlock(&yard_lock);
     return taken;
 }
