@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "internal.h"
-#include "sync.h"
 
 /* ---- addresses ---- */
 
@@ -133,131 +132,16 @@ void weir__host_free(void *ptr)
     free(ptr);
 }
 
-/* ---- addresses that are kept ----
- *
- * For tests that make thousands of heaps: what one has released the next has again,
- * cleared and no memory, as if it were new. To map it and to fault in its pages takes
- * longer than all that is done with it. */
-
-#define KEPT        32
-#define KEPT_PARTS  8
-#define KEPT_MEMORY ((size_t)1 << 20) /* what more became memory is not kept */
-
-typedef struct kept_addresses {
-    unsigned char *ptr; /* null: none */
-    size_t bytes;
-    bool reads;
-    bool is_out;
-    unsigned count; /* of the parts that are memory; KEPT_PARTS: too many to know */
-    struct {
-        unsigned char *ptr;
-        size_t bytes;
-    } parts[KEPT_PARTS];
-} kept_addresses;
-
-static weir__mutex kept_lock = WEIR__MUTEX_INIT(WEIR__RANK_SPARES);
-static kept_addresses kept[KEPT]; /* guarded by kept_lock */
-static atomic_bool keeps;
-
-void weir__host_keep(void)
-{
-    atomic_store(&keeps, true);
-}
-
-/* One that is not out, or a place for one; null: there is none. Under the lock, as the
- * next two. */
-static kept_addresses *kept_find(size_t bytes, bool reads)
-{
-    kept_addresses *found = NULL;
-    for (kept_addresses *one = kept; one < kept + KEPT; one++) {
-        if (one->ptr != NULL && !one->is_out && one->bytes == bytes &&
-            one->reads == reads)
-            return one;
-        if (one->ptr == NULL)
-            found = one;
-    }
-    return found;
-}
-
-static kept_addresses *kept_of(const unsigned char *ptr)
-{
-    for (kept_addresses *one = kept; one < kept + KEPT; one++) {
-        if (one->ptr != NULL && (uintptr_t)ptr - (uintptr_t)one->ptr < one->bytes)
-            return one;
-    }
-    return NULL;
-}
-
-/* Makes of them what they were when they were new; false: they had better go. */
-static bool kept_clear(kept_addresses *one)
-{
-    size_t bytes = 0;
-    for (unsigned i = 0; i < one->count; i++)
-        bytes += one->parts[i].bytes;
-    if (one->count == KEPT_PARTS || bytes > KEPT_MEMORY)
-        return false;
-    for (unsigned i = 0; i < one->count; i++)
-        memset(one->parts[i].ptr, 0, one->parts[i].bytes);
-    one->count = 0;
-    return bytes == 0 ||
-           mprotect(one->ptr, one->bytes, one->reads ? PROT_READ : PROT_NONE) == 0;
-}
-
-static void *reserve_kept(size_t item_bytes, size_t *count, size_t least, bool reads)
-{
-    if (!atomic_load(&keeps))
-        return reserve(item_bytes, count, least, reads);
-    weir__mutex_lock(&kept_lock);
-    kept_addresses *one = kept_find(item_bytes * *count, reads);
-    void *ptr = one != NULL ? one->ptr : NULL;
-    if (ptr == NULL)
-        ptr = reserve(item_bytes, count, least, reads);
-    if (one != NULL && ptr != NULL)
-        *one = (kept_addresses){ .ptr = ptr, .bytes = item_bytes * *count,
-                                 .reads = reads, .is_out = true };
-    weir__mutex_unlock(&kept_lock);
-    return ptr;
-}
-
-/* False: they are to be unmapped. */
-static bool keep(const void *ptr)
-{
-    weir__mutex_lock(&kept_lock);
-    kept_addresses *one = kept_of(ptr);
-    if (one != NULL) {
-        one->is_out = false;
-        if (!kept_clear(one))
-            one->ptr = NULL;
-    }
-    bool is_kept = one != NULL && one->ptr != NULL;
-    weir__mutex_unlock(&kept_lock);
-    return is_kept;
-}
-
-/* Notes the pages of what has become memory. */
-static void note_memory(void *ptr, size_t bytes)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t first = (uintptr_t)ptr & ~(page - 1);
-    const uintptr_t end = ((uintptr_t)ptr + bytes + page - 1) & ~(page - 1);
-    weir__mutex_lock(&kept_lock);
-    kept_addresses *one = kept_of(ptr);
-    unsigned i = 0;
-    while (one != NULL && i < one->count && one->parts[i].ptr != (void *)first)
-        i++;
-    if (one != NULL && i < KEPT_PARTS) {
-        one->parts[i].ptr = (unsigned char *)first;
-        if (i == one->count)
-            one->parts[one->count++].bytes = 0;
-        if (one->parts[i].bytes < end - first)
-            one->parts[i].bytes = end - first;
-    }
-    weir__mutex_unlock(&kept_lock);
-}
-
 void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least, bool reads)
 {
-    void *ptr = must_fail() ? NULL : reserve_kept(item_bytes, count, least, reads);
+    if (must_fail())
+        return NULL;
+    void *ptr = weir__addresses_take(*count * item_bytes, reads);
+    if (ptr == NULL) {
+        ptr = reserve(item_bytes, count, least, reads);
+        if (ptr != NULL)
+            weir__addresses_reserved(ptr, *count * item_bytes, reads);
+    }
     if (ptr != NULL)
         atomic_fetch_add(&live, *count * item_bytes);
     return ptr;
@@ -266,7 +150,7 @@ void *weir__host_reserve(size_t item_bytes, size_t *count, size_t least, bool re
 void weir__host_release(void *ptr, size_t bytes)
 {
     atomic_fetch_sub(&live, bytes);
-    if (!atomic_load(&keeps) || !keep(ptr))
+    if (!weir__addresses_give(ptr))
         (void)munmap(ptr, bytes);
 }
 
@@ -274,8 +158,7 @@ bool weir__host_commit(void *ptr, size_t had, size_t bytes)
 {
     if (must_fail() || !commit(ptr, had, bytes))
         return false;
-    if (atomic_load(&keeps))
-        note_memory(ptr, bytes);
+    weir__addresses_committed(ptr, bytes);
     return true;
 }
 #else

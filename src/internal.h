@@ -131,8 +131,15 @@ size_t weir__host_live(void);    /* allocations that are not freed, and bytes th
 /* Between a begin and its end the calling thread's are another's: none is counted for
  * weir__host_fail_at, or fails. Nests. */
 void   weir__host_spare(bool begin);
-/* From now on addresses that are released are kept for who reserves as many. */
-void   weir__host_keep(void);
+/* tests/kept_addresses.c: addresses that were released and are kept, or null; what was
+ * reserved otherwise, and what of that has become memory; and what is released: false,
+ * if it is not kept. */
+void  *weir__addresses_take(size_t bytes, bool reads);
+void   weir__addresses_reserved(void *ptr, size_t bytes, bool reads);
+void   weir__addresses_committed(void *ptr, size_t bytes);
+bool   weir__addresses_give(void *ptr);
+/* From now on some are kept. */
+void   weir__addresses_keep(void);
 #endif
 
 /* ---- the calling thread ---- */

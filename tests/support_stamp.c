@@ -134,7 +134,7 @@ uint64_t take_stamp_errors(void)
 void support_keep_memory(void)
 {
     weir__arenas_keep();
-    weir__host_keep();
+    weir__addresses_keep();
 }
 
 bool support_is_gpu(void)
