@@ -142,7 +142,7 @@ static const weir__spec_option growable_options[] = {
       .doc = "what growth is a multiple of" },
     { .name = "reserve", .type = WEIR__SPEC_SIZE,
       WEIR__SPEC_FIELD(weir_growable_options, reserve_bytes), .default_text = "auto",
-      WEIR__SPEC_CHOICES("auto", 0),
+      WEIR__SPEC_CHOICES("auto", 0), .least = 1,
       .doc = "bytes of addresses; auto: twice the device's memory" },
     { .name = "remap", .type = WEIR__SPEC_BOOLEAN,
       WEIR__SPEC_FIELD(weir_growable_options, remap), .default_text = "false",

@@ -259,6 +259,7 @@ static const refusal refusals[] = {
     { "limiting(18446744.073709551616TB)/device", 10, "no size is above" },
     { "pool(limit=0)/device", 12, "its least is 1B, or unlimited" },
     { "pool(1,growth=0.0GiB)/device", 15, "its least is 1B, or auto" },
+    { "growable(reserve=0)", 18, "its least is 1B, or auto" },
     /* chains within */
     { "fallback/device", 1, "fallback needs an alternate: \"fallback(alternate=...)" },
     { "fallback(\"\")/device", 11, "alternate is no resource: \"\": character 1: " },
