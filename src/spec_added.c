@@ -56,6 +56,9 @@ static weir_status check_default(const weir__spec_option *option)
     weir__spec_reader reader = { .table = &weir__spec_table_own,
                                  .text = option->default_text,
                                  .length = strlen(option->default_text) };
+    if (reader.length > WEIR_SPEC_LENGTH_MAX)
+        return weir__spec_refuse(&reader, WEIR_SPEC_LENGTH_MAX,
+                                 "%d characters are the most", WEIR_SPEC_LENGTH_MAX);
     return weir__spec_value_set(&reader, option,
                                 (weir__spec_token){ .length = reader.length }, &values);
 }
@@ -72,6 +75,9 @@ static weir_status read_field(const weir_spec_addition *from,
         return weir__fail(WEIR_INVALID_ARGUMENT, "%s: the option %s lies outside of "
                           "the %zu bytes of its options", from->name, field->name,
                           from->blank_bytes);
+    if (field->type == WEIR_SPEC_SIZE && field->least < 0)
+        return weir__fail(WEIR_INVALID_ARGUMENT, "%s: the size %s cannot be %lld at "
+                          "least", from->name, field->name, (long long)field->least);
     *out = (weir__spec_option){ .name = field->name, .type = types[field->type].type,
                                 .offset = field->offset, .width = width,
                                 .default_text = field->default_text,

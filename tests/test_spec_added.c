@@ -151,12 +151,18 @@ static void what_is_wrong_is_refused(void **state)
                                              .type = (weir_spec_type)9 };
     static const weir_spec_field undone = { .name = "x", .doc = "",
                                             .default_text = "12 apples" };
+    static const weir_spec_field negative = { .name = "x", .doc = "", .least = -1 };
+    static char text[WEIR_SPEC_LENGTH_MAX + 2]; /* longer than any spec */
+    memset(text, 'a', sizeof text - 1);
+    const weir_spec_field endless = { .name = "x", .doc = "", .type = WEIR_SPEC_TEXT,
+                                      .default_text = text };
     static const weir_spec_field twice[] = { { .name = "x", .doc = "" },
                                              { .name = "x", .doc = "" } };
     const struct {
         const weir_spec_field *fields;
         size_t count;
     } bad[] = { { &nameless, 1 }, { &outside, 1 }, { &strange, 1 }, { &undone, 1 },
+                { &negative, 1 }, { &endless, 1 },
                 { twice, 2 }, { NULL, 1 }, { fields, 0 }, { fields, 17 } };
     weir_spec_addition it;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
