@@ -86,13 +86,17 @@ static weir_status read_field(const weir_spec_addition *from,
     return check_default(out);
 }
 
-static weir_status check_shape(const weir_spec_addition *it)
+static weir_status read_shape(const weir_spec_addition *from, weir_spec_addition *it)
 {
-    if (it == NULL)
+    if (from == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the resource to add is null");
-    if (it->struct_size < sizeof *it)
+    if (from->struct_size < sizeof *from)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the resource to add has no "
                           "struct_size");
+    weir_status status = weir__read_options(from, it, sizeof *it,
+                                            "the words of a resource to add");
+    if (status != WEIR_OK)
+        return status;
     if (!is_name(it->name) || it->purpose == NULL || it->make == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the resource to add lacks a name of "
                           "small letters, digits and _, a purpose, or what makes it");
@@ -151,13 +155,14 @@ static weir_status add_locked(const weir_spec_addition *from)
 
 weir_status weir_spec_add(const weir_spec_addition *addition)
 {
+    weir_spec_addition it;
     weir_status status = weir__enter();
     if (status == WEIR_OK)
-        status = check_shape(addition);
+        status = read_shape(addition, &it);
     if (status != WEIR_OK)
         return status;
     weir__mutex_lock(&all_lock);
-    status = add_locked(addition);
+    status = add_locked(&it);
     weir__mutex_unlock(&all_lock);
     return status;
 }

@@ -193,6 +193,12 @@ static void what_is_wrong_is_refused(void **state)
     it.struct_size--;
     must_answer(WEIR_INVALID_ARGUMENT, weir_spec_add(&it));
     must_answer(WEIR_INVALID_ARGUMENT, weir_spec_add(NULL));
+    struct {
+        weir_spec_addition it;
+        uint64_t more;
+    } newer = { .it = addition("bad"), .more = 1 };
+    newer.it.struct_size = sizeof newer;
+    must_answer(WEIR_NOT_SUPPORTED, weir_spec_add(&newer.it));
     weir_device *device = open_stepped(0);
     weir_resource *mr;
     must_answer(WEIR_INVALID_ARGUMENT, weir_resource_open(device, "bad/device", &mr));

@@ -102,6 +102,7 @@ typedef struct weir_spec_addition {
  *
  *   INVALID_ARGUMENT     something is missing, contradicts itself or has no meaning, or
  *                        there is a resource of that name
+ *   NOT_SUPPORTED        it sets what only a newer Weir knows
  *   OUT_OF_HOST_MEMORY   WEIR_SPEC_ADDED_MAX have been added */
 WEIR_API WEIR_NODISCARD weir_status
 weir_spec_add(const weir_spec_addition *addition);
