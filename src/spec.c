@@ -362,6 +362,22 @@ static weir_status chain_read(weir__spec_reader *reader, part *scratch, chain *o
     }
 }
 
+/* What others have added may refuse without a word, or answer success with nothing. */
+static weir_status make_one(weir_device *device, weir_resource *below, const part *it,
+                            weir_resource **out)
+{
+    const uint64_t said = weir__error_number();
+    *out = NULL;
+    weir_status status = it->kind->make(device, below, it->values.options, out);
+    if (status == WEIR_OK && *out == NULL)
+        return weir__fail(WEIR_DEVICE_ERROR, "what makes %s answered success, and made "
+                          "nothing", it->kind->name);
+    if (status != WEIR_OK && weir__error_number() == said)
+        return weir__fail(status, "%s is not made: %s", it->kind->name,
+                          weir_status_string(status));
+    return status;
+}
+
 /* Makes the parts, the last one first. What one of them says against its options gets
  * the place, too. */
 static weir_status chain_make(weir_device *device, weir__spec_reader *reader,
@@ -373,7 +389,7 @@ static weir_status chain_make(weir_device *device, weir__spec_reader *reader,
         reader->at = from->starts[i];
         weir_status status = part_read(reader, scratch);
         if (status == WEIR_OK) {
-            status = scratch->kind->make(device, below, scratch->values.options, &made);
+            status = make_one(device, below, scratch, &made);
             if (status == WEIR_INVALID_ARGUMENT)
                 status = weir__spec_refuse(reader, scratch->name.at, "%s",
                                            weir_last_error().message);

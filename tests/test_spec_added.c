@@ -7,6 +7,7 @@
 #include "support_work.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
+#include "weir/resource_ops.h"
 #include "weir/spec.h"
 
 /* ---- a resource of somebody's ---- */
@@ -45,6 +46,18 @@ static weir_status make_leaf(weir_device *device, weir_resource *upstream,
     return weir_device_resource_create(device, out);
 }
 
+/* Says nothing, and makes nothing. */
+static weir_status answer_of_silent;
+static weir_status make_silent(weir_device *device, weir_resource *upstream,
+                               const void *from, weir_resource **out)
+{
+    (void)device;
+    (void)upstream;
+    (void)from;
+    (void)out;
+    return answer_of_silent;
+}
+
 #define FIELD(member) .name = #member, .offset = offsetof(options, member), .doc = "it"
 static const weir_spec_field fields[] = {
     { FIELD(most_bytes), .type = WEIR_SPEC_SIZE, .default_text = "4KiB", .least = 256 },
@@ -65,9 +78,11 @@ static weir_spec_addition addition(const char *name)
 
 static weir_status add_leaf(const char *name)
 {
-    const weir_spec_addition it = { .struct_size = sizeof it, .name = name,
-                                    .purpose = "a leaf", .is_leaf = true,
-                                    .make = make_leaf };
+    weir_spec_addition it = { .struct_size = sizeof it, .name = name,
+                              .purpose = "a leaf", .is_leaf = true,
+                              .make = make_leaf };
+    if (strcmp(name, "silent") == 0)
+        it.make = make_silent;
     return weir_spec_add(&it);
 }
 
@@ -115,6 +130,27 @@ static void what_was_added_is_made(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         must_answer(WEIR_INVALID_ARGUMENT, weir_resource_open(device, wrong[i], &mr));
         must(mr == NULL && strstr(weir_last_error().message, "character") != NULL);
+    }
+    close_emulated(device);
+}
+
+static void what_makes_nothing_is_told(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(0);
+    weir_resource *mr;
+    must_ok(add_leaf("silent"));
+    static const weir_status answers[] = { WEIR_NOT_SUPPORTED, WEIR_INVALID_ARGUMENT,
+                                           WEIR_OK };
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        answer_of_silent = answers[i];
+        (void)weir_resource_refuse(WEIR_PEER_GONE, "an older failure");
+        must_answer(answers[i] != WEIR_OK ? answers[i] : WEIR_DEVICE_ERROR,
+                    weir_resource_open(device, "pool/silent", &mr));
+        must(mr == NULL);
+        must(weir_last_error().status != WEIR_PEER_GONE);
+        must(strstr(weir_last_error().message, "silent") != NULL);
+        must(strstr(weir_last_error().message, "older") == NULL);
     }
     close_emulated(device);
 }
@@ -239,7 +275,7 @@ static void act(void *first)
     if (first != NULL)
         add_half(first);
     for (int i = 0; i < 20; i++)
-        must(open_all() <= WEIR_SPEC_ADDED_MAX - 2);
+        must(open_all() <= WEIR_SPEC_ADDED_MAX - 3);
 }
 
 /* To the last place, while others read. */
@@ -252,7 +288,7 @@ static void many_add_and_read(void **state)
         snprintf(names[i], sizeof names[i], "leaf%zu", i);
     device_of_all = open_threads();
     must_ok(weir_emulated_run_threads(device_of_all, 3, act, arguments));
-    must_equal(open_all(), WEIR_SPEC_ADDED_MAX - 2); /* besides mine, and their_leaf */
+    must_equal(open_all(), WEIR_SPEC_ADDED_MAX - 3); /* besides what was there */
     must_answer(WEIR_OUT_OF_HOST_MEMORY, add_leaf("one_more"));
     close_emulated(device_of_all);
 }
@@ -261,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_added_is_made),
+        cmocka_unit_test(what_makes_nothing_is_told),
         cmocka_unit_test(it_is_told_like_any_other),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(many_add_and_read),

@@ -91,7 +91,8 @@ typedef struct weir_spec_addition {
     const weir_spec_field *fields;
     size_t field_count;       /* 16 at most */
     /* Makes it of the options. A leaf is given a null `upstream`; what draws from it
-     * keeps it alive. What it answers goes to the caller of weir_resource_open. */
+     * keeps it alive. What it answers goes to the caller of weir_resource_open; success
+     * with nothing made is DEVICE_ERROR there. */
     weir_status (*make)(weir_device *device, weir_resource *upstream,
                         const void *options, weir_resource **out);
 } weir_spec_addition;
