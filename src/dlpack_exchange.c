@@ -146,12 +146,13 @@ int weir_dlpack_current_work_stream(int32_t device_type, int32_t device_id,
                                     void **out_stream)
 {
     weir_device *device;
+    if (out_stream != NULL)
+        *out_stream = NULL;
     weir_status status = weir__enter();
     if (status == WEIR_OK && out_stream == NULL)
         status = weir__fail(WEIR_INVALID_ARGUMENT, "out_stream is null");
     if (status != WEIR_OK)
         return -1;
-    *out_stream = NULL;
     if (device_type == WEIR_DLPACK_CPU || device_type == WEIR_DLPACK_CUDA_HOST)
         return 0;
     if (device_type == WEIR_DLPACK_CUDA_MANAGED)

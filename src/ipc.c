@@ -151,10 +151,12 @@ void weir__ipc_settle(void)
 
 weir_status weir_ipc_get_statistics(weir_ipc_statistics *out)
 {
-    weir_status status = weir__enter();
+    weir_ipc_statistics all = { .struct_size = sizeof all };
+    weir_status status = weir__fill_out(out, &all, sizeof all);
+    if (status == WEIR_OK)
+        status = weir__enter();
     if (status != WEIR_OK)
         return status;
-    weir_ipc_statistics all = { .struct_size = sizeof all };
     weir__ipc *it = &weir__ipc_all;
     weir__mutex_lock(&it->lock);
     for (weir__export *e = it->exports; e != NULL; e = e->next)

@@ -417,6 +417,7 @@ static void in_a_forks_child_nothing_happens(void **state)
         weir_dlpack none;
         weir_buffer import;
         weir_dlpack_place place;
+        void *stream = &place;
         size_t live = weir__host_live();
         weir_dlpack_delete(x);
         weir_dlpack_delete(x); /* would be once too often */
@@ -427,6 +428,8 @@ static void in_a_forks_child_nothing_happens(void **state)
         CHILD_CLAIM(weir_dlpack_export(&buffer, &tensor, NULL, &none) == WEIR_FORKED);
         CHILD_CLAIM(weir_dlpack_import(it.device, it.a, x, NULL, &import, &tensor) ==
                     WEIR_FORKED);
+        CHILD_CLAIM(weir_dlpack_current_work_stream(WEIR_DLPACK_CPU, 0, &stream) == -1);
+        CHILD_CLAIM(stream == NULL);
         CHILD_CLAIM(weir__host_live() == live);
         _exit(0);
     }
