@@ -434,6 +434,21 @@ weir_status weir_binning_create(weir_resource *upstream,
 
 /* ---- adding ---- */
 
+/* Whether `mr` is this, or asks it for memory: by an upstream, or by an added bin. */
+static bool leads_back(const binning *self, weir_resource *mr)
+{
+    const binning *its = weir__resource_self(mr, &binning_ops);
+    if (mr == NULL || its == self)
+        return its == self;
+    const weir__size_bins *table = its != NULL ? table_of(its) : NULL;
+    for (size_t i = 0; table != NULL && i < table->count; i++) {
+        if (table->bins[i]->has != NULL && leads_back(self, table->bins[i]->mr))
+            return true;
+    }
+    return leads_back(self, weir_resource_upstream(mr, 0)) ||
+           leads_back(self, weir_resource_upstream(mr, 1));
+}
+
 static weir_status may_be_bin(const binning *self, weir_resource *mr)
 {
     const weir_resource_properties *up = &self->up;
@@ -441,9 +456,9 @@ static weir_status may_be_bin(const binning *self, weir_resource *mr)
     weir_status status = weir_resource_get_properties(mr, &its);
     if (status != WEIR_OK)
         return status;
-    if (weir__resource_self(mr, &binning_ops) == self)
-        return weir__fail(WEIR_INVALID_ARGUMENT, "a binning resource is no bin of its "
-                                                 "own");
+    if (leads_back(self, mr))
+        return weir__fail(WEIR_INVALID_ARGUMENT, "a binning resource, and what draws "
+                          "from it, is no bin of its own");
     if (its.device != up->device)
         return weir__fail(WEIR_INVALID_ARGUMENT, "%s is of another device than %s",
                           its.name, up->name);

@@ -167,6 +167,26 @@ static void not_every_resource_is_a_bin(void **state)
     close_scene(&it);
 }
 
+/* Else a request would go round until the stack ends, and none would ever end. */
+static void what_draws_from_it_is_no_bin(void **state)
+{
+    (void)state;
+    pool_scene it = open_bins_scene(1, 10, 12);
+    weir_resource *other = open_bins(open_leaf(it.device), 10, 10), *over, *both;
+    must_ok(weir_statistics_create(it.pool, &over));
+    bad(weir_binning_add(it.pool, 5000, over));
+    must(strstr(weir_last_error().message, "draws from it") != NULL);
+    must_ok(weir_fallback_create(other, over, &both));
+    bad(weir_binning_add(it.pool, 5000, both));
+    must_ok(weir_binning_add(other, 5000, over)); /* so `other` is over it, too */
+    bad(weir_binning_add(it.pool, 5000, other));
+    give(it.pool, NULL, take(it.pool, NULL, 5000), 5000);
+    weir_resource_unref(both);
+    weir_resource_unref(over);
+    weir_resource_unref(other);
+    close_scene(&it);
+}
+
 static void options_are_read_back(void **state)
 {
     (void)state;
@@ -495,6 +515,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(not_every_resource_is_a_bin),
+        cmocka_unit_test(what_draws_from_it_is_no_bin),
         cmocka_unit_test(options_are_read_back),
         cmocka_unit_test(requests_go_to_the_smallest_bin_that_fits),
         cmocka_unit_test(alignment_counts_too),

@@ -54,8 +54,9 @@ weir_binning_create(weir_resource *upstream, const weir_binning_options *options
  * addition leaves a table of bins behind, for who may be reading it, until `mr` ends.
  *
  *   INVALID_ARGUMENT     `mr` is no binning resource; there is a bin of that size;
- *                        `bin` is `mr`, is of another device, or its memory is not all
- *                        that `mr` promises (weir_resource_properties)
+ *                        `bin` is `mr`, or draws from it, is of another device, or its
+ *                        memory is not all that `mr` promises
+ *                        (weir_resource_properties)
  *   NOT_SUPPORTED        `bin` does not know its blocks (can_find)
  *   OUT_OF_HOST_MEMORY   nothing has changed, as on every failure */
 WEIR_API WEIR_NODISCARD weir_status
