@@ -251,13 +251,27 @@ static weir_status unmap_all(weir__pause *self, const record *it)
     return unmapped > 0 ? WEIR_OK : status;
 }
 
-/* Copies cannot be where memory is paused itself; the pages that they would be of are
- * stopped already. */
-static weir_status check_host(weir_resource *host)
+/* Whether `saved` lies in pages of a growable below `mr` that are stopped; of one that
+ * draws from two it may be either's. Null lies in one that is alone at the bottom. */
+static bool is_in_stopped(weir_resource *mr, const void *saved)
 {
     weir_resource *leaf;
-    const weir__pause *its = weir__growable_pause_of(host, &leaf);
-    if (its == NULL || !weir__pages_is_stopped(its->pages))
+    const weir__pause *its = weir__growable_pause_of(mr, &leaf);
+    if (its == NULL)
+        return saved != NULL && mr != NULL &&
+               (is_in_stopped(weir_resource_upstream(mr, 0), saved) ||
+                is_in_stopped(weir_resource_upstream(mr, 1), saved));
+    uintptr_t begin = (uintptr_t)weir__pages_address(its->pages, 0);
+    bool is_there = saved == NULL ||
+                    (uintptr_t)saved - begin < weir__pages_top(its->pages) * PAGE;
+    return is_there && weir__pages_is_stopped(its->pages);
+}
+
+/* Copies cannot be where memory is paused itself; the pages that they would be of are
+ * stopped already. */
+static weir_status check_host(weir_resource *host, const void *saved)
+{
+    if (!is_in_stopped(host, saved))
         return WEIR_OK;
     return weir__fail(WEIR_PAUSED, "growable: the memory that the contents are kept in "
                                    "is paused, too; it is to be resumed first");
@@ -269,14 +283,14 @@ static weir_status pause_stopped(weir__pause *self, weir_resource *leaf,
 {
     record *it;
     weir__error_record why;
-    weir_status status = check_host(host);
-    if (status == WEIR_OK)
-        status = weir__growable_settle_sync(leaf);
+    weir_status status = weir__growable_settle_sync(leaf);
     if (status == WEIR_OK)
         status = record_make(self->pages, &it);
     if (status != WEIR_OK)
         return status;
     status = record_allocate(it, host, stream);
+    if (status == WEIR_OK)
+        status = check_host(host, it->saved);
     if (status == WEIR_OK)
         status = record_copy(self, it, stream, true);
     if (status == WEIR_OK)
@@ -363,7 +377,7 @@ static weir_status map_all(weir__pause *self, const record *it)
 static weir_status resume_stopped(weir__pause *self, record *it, weir_stream stream)
 {
     weir__error_record why;
-    weir_status status = check_host(it->host);
+    weir_status status = check_host(it->host, it->saved);
     if (status == WEIR_OK) /* only where one before has failed */
         status = written_sync(self);
     if (status != WEIR_OK)

@@ -7,6 +7,7 @@
 #include "internal.h"
 #include "support.h"
 #include "support_work.h"
+#include "weir/fallback.h"
 #include "weir/growable.h"
 #include "weir/leaves.h"
 #include "weir/limiting.h"
@@ -256,6 +257,41 @@ static void what_is_paused_gives_nothing_out(void **state)
     end(&it);
 }
 
+/* Where one of two keeps the copies, it is that one that must not be paused. */
+static void one_of_two_keeps_the_contents(void **state)
+{
+    (void)state;
+    for (int is_other = 0; is_other < 2; is_other++) {
+        scene it = begin();
+        weir_resource *keeper = open_spec(it.device, "pool/growable(chunk=16MiB)");
+        weir_resource *full = open_spec(it.device, "limiting(0)/pinned"), *both;
+        must_ok(weir_fallback_create(is_other ? full : it.host, keeper, &both));
+        void *b = take(keeper, it.stream, 256);
+        give(keeper, it.stream, take(keeper, it.stream, 8 * MIB), 8 * MIB);
+        must_ok(weir_growable_pause_sync(keeper, it.stream, NULL));
+        must_answer(WEIR_PAUSED, weir_growable_pause_sync(it.mr, it.stream, keeper));
+        void *a = take(it.mr, it.stream, PAGE);
+        stamp(it.device, it.stream, a, PAGE, 1);
+        must_answer(is_other ? WEIR_PAUSED : WEIR_OK,
+                    weir_growable_pause_sync(it.mr, it.stream, both));
+        must_be(it.mr, !is_other, is_other ? 0 : 4 * PAGE, is_other ? 0 : PAGE);
+        must_ok(weir_growable_resume(keeper, it.stream));
+        must_ok(weir_growable_pause_sync(it.mr, it.stream, both));
+        must_ok(weir_growable_pause_sync(keeper, it.stream, it.host));
+        must_answer(is_other ? WEIR_PAUSED : WEIR_OK,
+                    weir_growable_resume(it.mr, it.stream));
+        must_ok(weir_growable_resume(keeper, it.stream));
+        must_ok(weir_growable_resume(it.mr, it.stream));
+        check_stamp(it.device, it.stream, a, PAGE, 1);
+        give(it.mr, it.stream, a, PAGE);
+        give(keeper, it.stream, b, 256);
+        weir_resource_unref(both);
+        weir_resource_unref(full);
+        weir_resource_unref(keeper);
+        end(&it);
+    }
+}
+
 static void what_is_paused_can_end(void **state)
 {
     (void)state;
@@ -460,6 +496,7 @@ int main(void)
         cmocka_unit_test(pausing_twice_is_pausing_once),
         cmocka_unit_test(what_is_being_paused_gives_nothing_out),
         cmocka_unit_test(what_is_paused_gives_nothing_out),
+        cmocka_unit_test(one_of_two_keeps_the_contents),
         cmocka_unit_test(what_is_paused_can_end),
         cmocka_unit_test(what_is_paused_ends_beside_a_capture),
         cmocka_unit_test(a_captured_stream_is_left_intact),
