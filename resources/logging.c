@@ -105,9 +105,11 @@ static void lose_lines_locked(logging *self, size_t done) WEIR_REQUIRES(&self->l
         self->last_errno = errno; /* what reads the log will find the half line */
 }
 
+/* Who allocates or gives back has his errno as it was. */
 static void write_waiting_locked(logging *self) WEIR_REQUIRES(&self->lock)
 {
     WEIR_ASSERT(weir__mutex_is_mine(&self->lock), "the log is written without lock");
+    const int errno_before = errno;
     size_t done = 0;
     while (done < self->waiting_bytes) {
         ssize_t written = write_quietly(self->file, self->waiting + done,
@@ -121,6 +123,7 @@ static void write_waiting_locked(logging *self) WEIR_REQUIRES(&self->lock)
     }
     self->waiting_bytes = 0;
     self->lines_waiting = 0;
+    errno = errno_before;
 }
 
 /* ---- lines ---- */
