@@ -56,7 +56,9 @@ typedef enum weir_status {
 WEIR_API const char *weir_status_string(weir_status status);
 
 /* What the last failed call on this thread knew. Valid until the next failure
- * on this thread; a success leaves it alone. */
+ * on this thread; a success leaves it alone, unless something failed on the way and was
+ * made good, as where a fallback's primary refused: then it may hold that. So it is
+ * for whoever was just answered a failure. */
 typedef struct weir_error {
     weir_status status;
     int32_t native_code;   /* the device's own code, or 0 */
