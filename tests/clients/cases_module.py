@@ -134,6 +134,16 @@ def b20_what_is_not_contiguous_or_read_only_is_refused(world):
         must_raise(BufferError, weir.Buffer.of_memory, world.device, source)
 
 
+def also_nobody_stores_what_is_read_only(world):
+    for kind in HOST_KINDS:
+        with world.buffer(kind, (4,)) as buffer, \
+                buffer.view((4,), read_only=True) as view:
+            buffer.store(b"weir")
+            must_raise(BufferError, view.store, b"WEIR")
+            must_raise(BufferError, view.fill, 7)
+            assert view.fetch() == b"weir"
+
+
 def b21_the_address_is_the_objects_own(world):
     octets = bytearray(b"weir")
     address = ctypes.addressof((ctypes.c_char * 4).from_buffer(octets))

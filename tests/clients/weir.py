@@ -314,12 +314,19 @@ class Buffer(_Closing):
 
     def fill(self, value):
         """Sets all bytes, on the buffer's own stream, and does not wait."""
+        self._must_be_writable()
         lib.weir_fill(self._device.handle, self._opened().stream, self.ptr, value,
                       self.nbytes)
+
+    def _must_be_writable(self):
+        if self.is_read_only:
+            raise BufferError("the array is for reading only")
 
     def _copy(self, target, source, access):
         if not self.is_contiguous:
             raise BufferError("the array is not contiguous")
+        if access == abi.WRITE:
+            self._must_be_writable()
         stream = self._opened().stream
         if not self.nbytes:
             return
