@@ -287,6 +287,18 @@ static void what_upstream_gave_is_no_block(void **state)
     must_ok(weir_allocate(upstream, NULL, 1000, 256, &ptr)); /* it is free again */
     must(ptr == below);
     give(upstream, NULL, ptr, 1000);
+
+    ptr = take(mr, NULL, 1000);
+    below = (char *)ptr - 4096 + 256;
+    void *again; /* also where upstream refused it, for it has it back already */
+    must(weir_deallocate(upstream, NULL, below, 1000 + 4096 - 256, 256));
+    misuse_begin(&log);
+    must(!weir_deallocate(mr, NULL, ptr, 1000, WEIR_ALIGNMENT));
+    misuse_end();
+    must_ok(weir_allocate(upstream, NULL, 1000 + 4096 - 256, 256, &again));
+    must(again == below);
+    must_answer(WEIR_NOT_FOUND, weir_resource_find(mr, below, &found));
+    give(mr, NULL, ptr, 1000);
     weir_resource_unref(mr);
     weir_resource_unref(upstream);
     close_emulated(device);

@@ -215,6 +215,33 @@ static void soft_limit_is_told_each_time_it_is_passed(void **state)
     close_emulated(device);
 }
 
+static void soft_limit_is_passed_in_place(void **state)
+{
+    (void)state;
+    weir_device *device = open_stepped(support_seed(6));
+    listener it = { .spare = NULL };
+    weir_limiting_options options = WEIR_LIMITING_OPTIONS_INIT;
+    weir_resource *pool;
+    roomy room;
+    options.on_soft_limit = listen;
+    options.context = &it;
+    options.soft_limit_bytes = 2000;
+    must_ok(weir_resource_open(device, "pool/device", &pool));
+    weir_resource *upstream = roomy_open(&room, pool, 4096);
+    must_ok(weir_limiting_create_with(upstream, 5000, &options, &it.mr));
+    void *a = take(it.mr, NULL, 1000);
+    must_ok(weir_resource_extend(it.mr, NULL, a, 1000, WEIR_ALIGNMENT, 2000));
+    must_equal(it.calls, 0);
+    must_ok(weir_resource_extend(it.mr, NULL, a, 2000, WEIR_ALIGNMENT, 2001));
+    must_equal(it.calls, 1);
+    must_equal(it.out_bytes, 2001);
+    give(it.mr, NULL, a, 2001);
+    weir_resource_unref(it.mr);
+    weir_resource_unref(upstream);
+    weir_resource_unref(pool);
+    close_emulated(device);
+}
+
 static void soft_limits_hook_may_use_the_resource(void **state)
 {
     (void)state;
@@ -363,6 +390,7 @@ int main(void)
         cmocka_unit_test(limiting_create_survives_every_host_failure),
         cmocka_unit_test(limiting_counts_extensions),
         cmocka_unit_test(soft_limit_is_told_each_time_it_is_passed),
+        cmocka_unit_test(soft_limit_is_passed_in_place),
         cmocka_unit_test(soft_limits_hook_may_use_the_resource),
         cmocka_unit_test(limit_holds_for_many_threads),
         cmocka_unit_test(one_of_many_threads_passes_the_soft_limit),
