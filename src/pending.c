@@ -32,6 +32,7 @@ struct weir__pending {
     list deferred, limbo;
     size_t in_hands;         /* neither there nor there: a call is at work on it */
     uint32_t drains;         /* that wait for that: who only looks takes nothing */
+    uint64_t followed;       /* came from within deleters: who drains goes on then */
     uint64_t point;          /* number of the last point that was taken */
     bool has_no_points;      /* the device has none */
     atomic_bool is_looking;
@@ -116,6 +117,7 @@ static void push(weir__pending *self, list *to, weir_storage *storage)
 {
     weir__mutex_lock(&self->lock);
     list_push(to, storage);
+    self->followed += weir__own_thread.gives_back != 0;
     unlock(self);
 }
 
@@ -327,8 +329,9 @@ static void end_all(list all)
         (void)weir__storage_end(storage, true);
 }
 
-/* All that waits, for the caller alone; and nothing is in others' hands. */
-static void drain_begin(weir__pending *self, list *deferred, list *limbo)
+/* All that waits, for the caller alone; and nothing is in others' hands. Returns what
+ * has followed so far. */
+static uint64_t drain_begin(weir__pending *self, list *deferred, list *limbo)
 {
     weir__mutex_lock(&self->lock);
     self->drains++;
@@ -338,7 +341,36 @@ static void drain_begin(weir__pending *self, list *deferred, list *limbo)
     *limbo = take_all(&self->limbo);
     take_locked(self, deferred->count + limbo->count);
     self->drains--;
+    const uint64_t followed = self->followed;
     unlock(self);
+    return followed;
+}
+
+/* All that waits is given back, or, if that fails, waits again. *again: something has
+ * followed. */
+static weir_status drain_once(weir_device *device, bool *again)
+{
+    weir__pending *self = device->pending;
+    weir_status status = WEIR_OK;
+    list deferred, limbo;
+    const uint64_t followed = drain_begin(self, &deferred, &limbo);
+    const size_t taken = deferred.count + limbo.count;
+    if (taken > 0)
+        status = weir__order_device_sync(device->order);
+    const bool ends = status == WEIR_OK || weir__device_is_lost(device);
+    if (ends) {
+        end_all(deferred);
+        end_all(limbo);
+    }
+    weir__mutex_lock(&self->lock);
+    for (weir_storage *storage; !ends && (storage = list_pop(&deferred)) != NULL;)
+        list_push(&self->deferred, storage);
+    for (weir_storage *storage; !ends && (storage = list_pop(&limbo)) != NULL;)
+        list_push(&self->limbo, storage);
+    settle_locked(self, taken);
+    *again = ends && self->followed != followed;
+    unlock(self);
+    return status;
 }
 
 weir_status weir_device_drain_sync(weir_device *device)
@@ -348,23 +380,12 @@ weir_status weir_device_drain_sync(weir_device *device)
         return status;
     if (device == NULL)
         return weir__fail(WEIR_INVALID_ARGUMENT, "the device is null");
-    weir__pending *self = device->pending;
     (void)weir_device_ref(device); /* as above */
-    list deferred, limbo;
-    drain_begin(self, &deferred, &limbo);
-    const size_t taken = deferred.count + limbo.count;
-    if (taken > 0)
-        status = weir__order_device_sync(device->order);
-    if (status == WEIR_OK || weir__device_is_lost(device)) {
-        end_all(deferred);
-        end_all(limbo);
-    } else {
-        for (weir_storage *storage; (storage = list_pop(&deferred)) != NULL;)
-            push(self, &self->deferred, storage);
-        for (weir_storage *storage; (storage = list_pop(&limbo)) != NULL;)
-            push(self, &self->limbo, storage);
-    }
-    settle(self, taken);
+    bool again;
+    do {
+        const weir_status once = drain_once(device, &again);
+        status = status == WEIR_OK ? once : status;
+    } while (again);
     weir_device_unref(device);
     return status;
 }

@@ -220,6 +220,38 @@ static void who_drains_in_a_deleter_waits_for_no_other(void **state)
     buffer_scene_close(&it);
 }
 
+/* ---- what follows ---- */
+
+#define CHAINED 5
+
+typedef struct chain {
+    buffer_scene it;
+    uint32_t ends;
+} chain;
+
+static void leaves_the_next(void *context, void *ptr, size_t bytes, weir_stream stream)
+{
+    chain *self = context;
+    (void)ptr;
+    (void)bytes;
+    (void)stream;
+    if (++self->ends < CHAINED)
+        leave(&self->it, leaves_the_next, self);
+}
+
+/* Else it would keep the device open: nobody comes by after the drain. */
+static void what_deleters_leave_is_drained_too(void **state)
+{
+    (void)state;
+    chain self = { .it = buffer_scene_open() };
+    leave(&self.it, leaves_the_next, &self);
+    must_equal(pending_of(self.it.device).deferred_count, 1);
+    must_ok(weir_device_drain_sync(self.it.device));
+    must_equal(pending_of(self.it.device).deferred_count, 0);
+    must_equal(self.ends, CHAINED);
+    buffer_scene_close(&self.it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +259,7 @@ int main(void)
         cmocka_unit_test(a_drain_that_fails_ends_nothing),
         cmocka_unit_test(who_lacks_memory_has_limbo_beside_a_drain),
         cmocka_unit_test(who_drains_in_a_deleter_waits_for_no_other),
+        cmocka_unit_test(what_deleters_leave_is_drained_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -299,9 +299,10 @@ typedef struct weir_pending {
 WEIR_API WEIR_NODISCARD weir_status
 weir_device_get_pending(weir_device *device, weir_pending *out);
 
-/* Waits on the host until all of these are done, and gives them back; and for what
- * other calls are just giving back, so hold no lock that their deleters want. Called
- * from a deleter it does not wait for these. CAPTURING as for weir_device_sync. */
+/* Waits on the host until all of these are done, and gives them back, with what their
+ * deleters leave behind; and for what other calls are just giving back, so hold no lock
+ * that their deleters want. Called from a deleter it does not wait for these. CAPTURING
+ * as for weir_device_sync. */
 WEIR_API WEIR_NODISCARD weir_status weir_device_drain_sync(weir_device *device);
 
 #ifdef __cplusplus
