@@ -14,6 +14,7 @@ import unittest
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(TOP, "tools"))
+import bench_best_fit
 import bench_memory
 import bench_plan
 import bench_record
@@ -282,6 +283,38 @@ RESULTS = {
 }
 
 
+class BestFit(unittest.TestCase):
+    @staticmethod
+    def events(*steps):
+        """Of numbers, in units: 1 to 99 is allocated under its place in the row, less
+        than 0 frees the place."""
+        return [("A", at, 256 * step - 255) if step > 0 else ("F", -step, 0)
+                for at, step in enumerate(steps, 1)]
+
+    def must_need(self, units, *steps):
+        events = self.events(*steps)
+        peak = bench_plan.peak_of(events, 256)
+        self.assertEqual(bench_best_fit.fit(events, peak), 256 * units)
+        self.assertFalse(bench_best_fit.suffices(events, units - 1))
+
+    def test_nothing_is_lost_where_nothing_is_freed(self):
+        self.must_need(6, 1, 2, 3)
+
+    def test_a_hole_that_is_too_small_is_lost(self):
+        self.must_need(5, 1, 1, 1, -2, 2)
+
+    def test_neighbours_merge_at_once(self):
+        self.must_need(4, 1, 1, 1, 1, -2, -3, 2)
+        self.must_need(4, 1, 1, 1, 1, -3, -2, 2)
+        self.must_need(6, 1, 1, 1, 1, 2, -1, -3, -2, 3)
+
+    def test_the_smallest_hole_is_taken(self):
+        self.must_need(6, 3, 1, 1, 1, -1, -3, 1, 3)
+
+    def test_of_equal_ones_the_lowest(self):
+        self.must_need(5, 1, 1, 1, 1, 1, -2, -4, 1, -5, 2)
+
+
 class Reference(unittest.TestCase):
     def test_a_machine_is_as_slow_as_its_mallocs(self):
         figures = {key: {name: {"net": 2 * bench_reference.net_of(name, key)}
@@ -331,13 +364,13 @@ class Tables(unittest.TestCase):
         memory = {"fit": {"W3": dict(fit, grown=1.5), "W5/10k": dict(fit, grown=1.5)},
                   "drift": {"W3": {"samples": [[100, 50, 0], [160, 20, 0],
                                                [90, 80, 0]]}},
-                  "traces": {"t": dict(fit, held_over_live=1.25)}}
+                  "traces": {"t": dict(fit, held_over_live=1.25, best_fit=1.5)}}
         rows = bench_memory.fit_rows(
             bench_results.as_now({"figures": {}, "memory": memory})["memory"], {})
-        self.assertEqual(rows[1][3:], ["2.0000", "", "", "1.0000", "2.0000", "8.0000",
-                                       "1.51", "1.43", "65", "1.11"])
-        self.assertEqual(rows[2][7:9], ["", ""])
-        self.assertEqual(rows[3][4:9], ["1.06", "", "1.0000", "1.2500", ""])
+        self.assertEqual(rows[1][3:], ["2.0000", "", "", "1.0000", "", "2.0000",
+                                       "8.0000", "1.51", "1.43", "65", "1.11"])
+        self.assertEqual(rows[2][8:10], ["", ""])
+        self.assertEqual(rows[3][4:10], ["1.06", "", "1.0000", "1.5000", "1.2500", ""])
         self.assertEqual(bench_memory.ratio(10240.0), "10240.0")
 
     def test_more_than_a_core_can_do_is_noise(self):
