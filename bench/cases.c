@@ -95,6 +95,8 @@ const bench_case cases[] = {
       .bytes = 4 * KIB },
     { .name = "threads/freed-by-another", .kind = &kind_other_thread, .streams = 1,
       .crew = 2, .bytes = 4 * KIB },
+    { .name = "threads/freed-by-another/later", .kind = &kind_other_thread,
+      .streams = 1, .crew = 2, .bytes = 4 * KIB, .depth = 128 },
     { .name = "trace", .kind = &kind_script, .streams = 1 },
     RMM_RANDOM(1000),
     RMM_RANDOM(10000),

@@ -36,7 +36,7 @@ struct bench_case {
     const bench_kind *kind;
     unsigned streams;        /* of each thread, besides the default stream */
     unsigned crew;           /* threads that do a unit together; 0: each its own */
-    size_t bytes, depth;     /* of lifo */
+    size_t bytes, depth;     /* of lifo; and of other_thread, how many it keeps */
     turnover_shape shape;    /* of turnover and lookup; each thread has its own seed */
     size_t count, bytes_max; /* of a random script */
 };
@@ -59,6 +59,7 @@ extern const bench_kind kind_lookup, kind_lookup_table, kind_lookup_ahead;
 
 /* cases_threads.c */
 extern const bench_kind kind_shared_stream; /* lifo, all threads on one stream */
-extern const bench_kind kind_other_thread;  /* thread 0 allocates, thread 1 frees */
+extern const bench_kind kind_other_thread;  /* thread 0 allocates, thread 1 frees what
+                                               came `depth` before the last */
 
 #endif

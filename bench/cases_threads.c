@@ -94,15 +94,18 @@ static void *ring_take(void)
     return block;
 }
 
+/* Who frees keeps what came last, and frees the oldest of that. */
 typedef struct side {
     bool allocates;
+    size_t at;
+    void *kept[RING];
 } side;
 
 static void *other_open(bench_run *self, unsigned thread)
 {
     side *it = calloc(1, sizeof *it);
 
-    if (self->threads != 2 || it == NULL) {
+    if (self->threads != 2 || self->what->depth > RING || it == NULL) {
         free(it);
         return NULL;
     }
@@ -110,10 +113,21 @@ static void *other_open(bench_run *self, unsigned thread)
     return it;
 }
 
+/* The block that is to be freed for one that came; null: none yet. */
+static void *exchange(side *it, void *block, size_t depth)
+{
+    if (depth == 0)
+        return block;
+    void *oldest = it->kept[it->at];
+    it->kept[it->at] = block;
+    it->at = it->at + 1 == depth ? 0 : it->at + 1;
+    return oldest;
+}
+
 static bool other_run(bench_run *self, void *opened)
 {
-    const side *it = opened;
-    size_t bytes = self->what->bytes;
+    side *it = opened;
+    const size_t bytes = self->what->bytes, depth = self->what->depth;
     bool good = true;
 
     for (size_t i = 0; i < self->batch && good; i++) {
@@ -121,7 +135,7 @@ static bool other_run(bench_run *self, void *opened)
         good = block != NULL;
         if (good && it->allocates)
             good = ring_put(block);
-        else if (good)
+        else if (good && (block = exchange(it, block, depth)) != NULL)
             allocator_deallocate(block, bytes, 1);
     }
     if (!good)
@@ -131,8 +145,13 @@ static bool other_run(bench_run *self, void *opened)
 
 static void other_close(bench_run *self, void *opened)
 {
-    (void)self;
-    free(opened);
+    side *it = opened;
+
+    for (size_t i = 0; i < RING; i++) {
+        if (it->kept[i] != NULL)
+            allocator_deallocate(it->kept[i], self->what->bytes, 1);
+    }
+    free(it);
 }
 
 const bench_kind kind_other_thread = { "pair", batch_prepare, other_open, other_run,

@@ -28,10 +28,11 @@ TARGETS = {
 }
 TRACE_TARGET = 30
 # Threads that do a pair together, which is counted once.
-CREWS = {"threads/freed-by-another": 2}
+CREWS = {"threads/freed-by-another": 2, "threads/freed-by-another/later": 2}
 # Times a hit.
 HIT = "W1/4K"
-MEETINGS = ["threads/shared-stream/t2", "threads/freed-by-another/t2"]
+MEETINGS = ["threads/shared-stream/t2", "threads/freed-by-another/t2",
+            "threads/freed-by-another/later/t2"]
 MEETING_TARGET = 3
 # Threads apart from each other: what a core does of what it does with one thread, at
 # least.
@@ -148,7 +149,7 @@ def items_of(quick, cores, scripts, limits):
     threads = ["W6a"] if quick else [*APART, "threads/shared-stream"]
     for name in threads:
         items += thread_items(name, thread_counts(cores, quick))
-    items.append(case_item("threads/freed-by-another", BY_THREADS, 2))
+    items += [case_item(name, BY_THREADS, 2) for name in CREWS]
     items += [case_item(name, ["weir"]) for name in [*BUFFERS, *DEVICE]]
     for name, path in scripts.items():
         items.append(Item("trace/" + name, ["trace", "--script", path], ALL))
