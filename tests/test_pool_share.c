@@ -300,6 +300,33 @@ static void a_piece_is_for_who_is_behind_its_donor(void **state)
     close_scene(&it);
 }
 
+/* ... but where Weir does not know that stream: nobody could ask it for an event later,
+ * so what it does not need stays the donor's, for others to wait for. */
+static void nobody_keeps_a_piece_that_cannot_be_waited_for(void **state)
+{
+    (void)state;
+    pool_scene it = open_with_slack(WEIR_EMULATED_STEPPED, MIB, MIB / 2, 0);
+    weir_stream unknown;
+    must_ok(weir_emulated_stream_create(it.device, WEIR_STREAM_NON_BLOCKING, &unknown));
+    char *a = take_on(&it, 0, MIB);
+    uint64_t gate = stall(&it, 0);
+    give_on(&it, 0, a, MIB);
+    must_ok(weir_stream_wait(it.device, unknown, it.streams[0]));
+    uint64_t before = waits(&it);
+    void *b = take(it.pool, unknown, 4 * KIB);
+    must(b == a);
+    must_equal(waits(&it), before);
+    void *c = take_on(&it, 2, MIB - 4 * KIB);
+    must(c == a + 4 * KIB);
+    must_equal(waits(&it), before + 1);
+    open_gate(&it, gate);
+    give(it.pool, unknown, b, 4 * KIB);
+    give_on(&it, 2, c, MIB - 4 * KIB);
+    must_ok(weir_device_sync(it.device));
+    must_ok(weir_emulated_stream_destroy(it.device, unknown));
+    close_scene(&it);
+}
+
 /* Streams that take from each other as they like, with work on every block: the device
  * finds whoever touches what another still uses, the stamps what it did to it. With
  * every other seed two take, and the others give back, small ones: by magazines. */
@@ -523,6 +550,7 @@ int main(void)
         cmocka_unit_test(a_stream_takes_a_good_piece),
         cmocka_unit_test(a_piece_is_behind_its_donor),
         cmocka_unit_test(a_piece_is_for_who_is_behind_its_donor),
+        cmocka_unit_test(nobody_keeps_a_piece_that_cannot_be_waited_for),
         cmocka_unit_test(what_is_shared_is_in_order),
         cmocka_unit_test(who_looks_around_waits_for_little),
         cmocka_unit_test(streams_that_go_on_need_no_device),
