@@ -176,6 +176,37 @@ static void threads_merge_side_by_side(void **state)
     }
 }
 
+/* Who takes of what two streams left is one that Weir does not know: nobody can ask it
+ * for an event later, so nothing is merged under its clock, and the rest has one. */
+static void what_is_left_of_several_can_be_waited_for(void **state)
+{
+    (void)state;
+    enum { COUNT = 22 };
+    char *ptrs[COUNT];
+    pool_scene it = open_scene(1, COUNT * 4 * KIB, COUNT * 4 * KIB, MIB);
+    weir_stream unknown;
+    must_ok(weir_emulated_stream_create(it.device, WEIR_STREAM_NON_BLOCKING, &unknown));
+    for (int i = 0; i < COUNT; i++)
+        ptrs[i] = take_on(&it, i < 2 ? i : 3, 4 * KIB);
+    must(ptrs[1] == ptrs[0] + 4 * KIB);
+    uint64_t gates[2] = { stall(&it, 0), stall(&it, 1) };
+    for (int i = 0; i < 2; i++)
+        give_on(&it, i, ptrs[i], 4 * KIB);
+    void *a = take(it.pool, unknown, 6 * KIB);
+    must(a == ptrs[0]);
+    void *b = take_on(&it, 2, 2 * KIB);
+    must(b == ptrs[0] + 6 * KIB);
+    for (int i = 0; i < 2; i++)
+        open_gate(&it, gates[i]);
+    give(it.pool, unknown, a, 6 * KIB);
+    give_on(&it, 2, b, 2 * KIB);
+    for (int i = 2; i < COUNT; i++)
+        give_on(&it, 3, ptrs[i], 4 * KIB);
+    must_ok(weir_device_sync(it.device));
+    must_ok(weir_emulated_stream_destroy(it.device, unknown));
+    close_scene(&it);
+}
+
 /* Each thread and stream keeps less, until there is room to grow again. A test build's
  * share of what is held is all of it. */
 static void threads_keep_less_of_a_pool_without_room(void **state)
@@ -323,6 +354,7 @@ int main(void)
         cmocka_unit_test(several_streams_need_little_more_than_is_live),
         cmocka_unit_test(what_is_merged_is_in_order),
         cmocka_unit_test(threads_merge_side_by_side),
+        cmocka_unit_test(what_is_left_of_several_can_be_waited_for),
         cmocka_unit_test(threads_keep_less_of_a_pool_without_room),
         cmocka_unit_test(threads_keep_more_of_a_large_pool),
         cmocka_unit_test(a_thread_keeps_more_of_its_only_stream),
