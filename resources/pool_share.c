@@ -579,8 +579,9 @@ bool weir__pool_gather_locked(weir__request *request)
 {
     weir__pool *self = request->pool;
     const weir__heap_merger merger = { may_take, mark_here, request };
+    /* Of a capture no event is to be had either. */
     if (!is_scarce_locked(self) || self->releases < self->gather_at ||
-        request->owner->kind == WEIR__POOL_CAPTURE || !weir__pool_marks_later(request))
+        !weir__pool_marks_later(request))
         return false;
     wait_for_all_locked(request);
     /* What came back meanwhile does not count, and one more: so who asks goes on to
