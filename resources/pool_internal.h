@@ -146,7 +146,8 @@ typedef struct weir__request {
     size_t asked_alignment;
     size_t bytes;                /* whole grains; some to spare, perhaps */
     size_t alignment;            /* a grain at least */
-    /* Clocks that could not be waited for: this request asks for them no more. */
+    /* Clocks that could not be waited for: this request looks for nothing of theirs any
+     * more. */
     uint64_t barred[WEIR__POOL_BARRED];
     size_t barred_count;
     weir_status wait_status;     /* of the last wait that failed, and its code */

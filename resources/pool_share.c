@@ -566,7 +566,7 @@ static void wait_for_all_locked(weir__request *request)
     for (uint32_t slot = WEIR__OWNER_ASIDE + 1;
          (owner = weir__heap_next_owner(&self->heap, &slot)) != NULL; slot++) {
         weir__mark latest = { owner->clock, owner->latest };
-        if (owner == request->owner || weir__pool_is_barred(request, latest.clock) ||
+        if (owner == request->owner ||
             !weir__order_can_wait(self->order, request->clock, latest))
             continue;
         weir__mutex_unlock(&self->lock);
