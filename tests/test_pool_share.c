@@ -224,6 +224,35 @@ static void nobody_is_refused_for_an_old_search(void **state)
     close_scene(&it);
 }
 
+/* The same where upstream has refused before, and could give more now: it is not asked
+ * before all has been looked for. */
+static void upstream_is_asked_after_an_old_search(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene_without_pool(WEIR_EMULATED_STEPPED, 64 * MIB);
+    weir_resource *leaf = open_leaf(it.device), *upstream;
+    must_ok(weir_limiting_create(leaf, 6 * MIB, &upstream));
+    void *other = take(upstream, it.streams[3], 2 * MIB);
+    it.pool = open_pool(weir_resource_ref(upstream), 4 * MIB, 0, MIB);
+    void *stays = take_on(&it, 1, 2 * MIB);
+    weir_capture *capture;
+    must_ok(weir_capture_begin(it.pool, it.streams[0], &capture));
+    void *a = take(it.pool, it.streams[0], MIB), *b = take_on(&it, 1, MIB);
+    give(it.pool, it.streams[0], a, MIB);
+    give_on(&it, 1, b, MIB);
+    must_ok(weir_capture_end(capture));
+    (void)try_take(&it, 2, 2 * MIB, WEIR_LIMIT_REACHED);
+    must_ok(weir_capture_release(capture, it.streams[0]));
+    give(upstream, it.streams[3], other, 2 * MIB);
+    must(take_on(&it, 2, 2 * MIB) == a);
+    must_equal(held(&it), 4 * MIB);
+    give_on(&it, 2, a, 2 * MIB);
+    give_on(&it, 1, stays, 2 * MIB);
+    weir_resource_unref(upstream);
+    weir_resource_unref(leaf);
+    close_scene(&it);
+}
+
 /* ---- pieces ---- */
 
 /* A stream that comes back for more of another's memory gets it at once: one wait for
@@ -547,6 +576,7 @@ int main(void)
         cmocka_unit_test(without_slack_what_others_left_is_taken_first),
         cmocka_unit_test(a_refusal_ends_growth_before_waiting),
         cmocka_unit_test(nobody_is_refused_for_an_old_search),
+        cmocka_unit_test(upstream_is_asked_after_an_old_search),
         cmocka_unit_test(a_stream_takes_a_good_piece),
         cmocka_unit_test(a_piece_is_behind_its_donor),
         cmocka_unit_test(a_piece_is_for_who_is_behind_its_donor),
