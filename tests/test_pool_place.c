@@ -193,6 +193,39 @@ static void a_small_stretch_of_the_own_comes_first(void **state)
     }
 }
 
+/* Where very much is free, in pieces, others' stretches are looked at once a few blocks
+ * have come back: in between what is the own is small enough. */
+static void others_are_not_looked_at_each_time(void **state)
+{
+    (void)state;
+    enum { COUNT = 400 }; /* of which half is free: 192 are looked at for each block */
+    const size_t small = 64 * KIB;
+    void *pieces[COUNT];
+    pool_scene it = open_over(WEIR_EMULATED_STEPPED, false, PARTS * PART_BYTES);
+    char *others = take_on(&it, 1, 2 * small);
+    void *a = take_on(&it, 2, small), *own = take_on(&it, 0, PART_BYTES);
+    for (int i = 0; i < COUNT; i++)
+        pieces[i] = take_on(&it, 2, 256);
+    give_on(&it, 1, others, 2 * small);
+    give_on(&it, 0, own, PART_BYTES);
+    for (int i = 0; i < COUNT; i += 2)
+        give_on(&it, 2, pieces[i], 256);
+    weir_thread_flush();
+    must_ok(weir_device_sync(it.device));
+    must(take_on(&it, 0, small) == others);
+    must(take_on(&it, 0, small) == own);
+    give_on(&it, 2, pieces[1], 256);
+    weir_thread_flush();
+    must(take_on(&it, 0, small) == others + small);
+    give_on(&it, 0, others, small);
+    give_on(&it, 0, own, small);
+    give_on(&it, 0, others + small, small);
+    give_on(&it, 2, a, small);
+    for (int i = 3; i < COUNT; i += 2)
+        give_on(&it, 2, pieces[i], 256);
+    close_scene(&it);
+}
+
 /* Where hardly more is free than one stretch may have whole, no stretch is minded: the
  * stream takes its own. */
 static void a_small_pool_is_cut_anywhere(void **state)
@@ -412,6 +445,7 @@ int main(void)
         cmocka_unit_test(a_small_stretch_is_cut_anywhere),
         cmocka_unit_test(what_is_placed_at_once_was_wanted),
         cmocka_unit_test(a_small_stretch_of_the_own_comes_first),
+        cmocka_unit_test(others_are_not_looked_at_each_time),
         cmocka_unit_test(a_small_pool_is_cut_anywhere),
         cmocka_unit_test(a_small_stretch_comes_before_a_large_one),
         cmocka_unit_test(a_large_stretch_of_the_own_comes_before_a_wait),
