@@ -143,7 +143,8 @@ uint32_t weir__pool_place_known_locked(weir__request *request)
     if (run.first == 0)
         return 0;
     run = trimmed(request, run);
-    if (!weir__pool_may_take_run(request, run)) /* it was forgotten since */
+    if (!weir__pool_may_take_run(request, run)) /* for the ledger to hear; and it may be
+                                                   forgotten since */
         return 0;
     if (weir__heap_mark(&self->heap, run.first).clock != request->clock)
         weir__pool_note_want_locked(self);

@@ -256,6 +256,44 @@ static void a_piece_is_cut_of_what_is_done(void **state)
     close_emulated(device);
 }
 
+static void *waits_for_the_giver(void *argument)
+{
+    const relay *it = argument;
+    must_ok(weir_stream_sync(it->device, it->waits_for));
+    return NULL;
+}
+
+/* The other has waited for the giver: main is placed in what that left, without a wait,
+ * for it is a smaller stretch than its own. */
+static void a_request_is_placed_in_what_is_done(void **state)
+{
+    (void)state;
+    pool_scene scene = open_scene_without_pool(WEIR_EMULATED_STEPPED, 4 * MIB);
+    weir_stream giver = scene.streams[0], taker = scene.streams[2];
+    relay it = { .device = scene.device, .waits_for = giver };
+    must_ok(weir_resource_open(it.device, "pool(growth=4MiB, slack=none)/device",
+                               &it.pool));
+    void *others = used(it.device, it.pool, giver, 128 * KIB);
+    void *between = take(it.pool, scene.streams[1], 64 * KIB);
+    void *own = used(it.device, it.pool, taker, 256 * KIB);
+    give(it.pool, giver, others, 128 * KIB);
+    give(it.pool, taker, own, 256 * KIB);
+    weir_thread_flush();
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, waits_for_the_giver, &it) == 0);
+    must(pthread_join(thread, NULL) == 0);
+    uint64_t waited = waits(&scene);
+    void *ptr = take(it.pool, taker, 64 * KIB);
+    must(ptr == others);
+    must_equal(waits(&scene), waited);
+    stamp(it.device, taker, ptr, 64 * KIB, 1);
+    must_be_quiet(it.device);
+    give(it.pool, taker, ptr, 64 * KIB);
+    give(it.pool, scene.streams[1], between, 64 * KIB);
+    weir_resource_unref(it.pool);
+    close_scene(&scene);
+}
+
 static weir_status pass_down(void *context, weir_stream stream, size_t bytes,
                              size_t alignment, void **out)
 {
@@ -463,6 +501,7 @@ int main(void)
         cmocka_unit_test(what_is_done_is_taken_over),
         cmocka_unit_test(what_comes_after_a_wait_is_not_done),
         cmocka_unit_test(a_piece_is_cut_of_what_is_done),
+        cmocka_unit_test(a_request_is_placed_in_what_is_done),
         cmocka_unit_test(a_chunk_of_what_is_done_goes_back),
         cmocka_unit_test(blocks_go_back_behind_the_rest),
         cmocka_unit_test(what_is_done_comes_back_on_the_legacy_stream),
