@@ -148,7 +148,6 @@ uint32_t weir__pool_place_known_locked(weir__request *request)
         return 0;
     if (weir__heap_mark(&self->heap, run.first).clock != request->clock)
         weir__pool_note_want_locked(self);
-    request->is_placed = true;
     return weir__pool_take_run_locked(request, run);
 }
 
