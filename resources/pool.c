@@ -197,7 +197,6 @@ static weir_status serve(weir__request *request, uint32_t *out)
     if (*out != 0 || status != WEIR_OK || request->bytes == least)
         return status;
     request->bytes = least;
-    request->is_thorough = request->has_skipped = request->has_declined = false;
     return weir__pool_serve(request, out);
 }
 
