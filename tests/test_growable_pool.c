@@ -123,6 +123,26 @@ static void a_limit_is_on_all_that_a_pool_has(void **state)
     end(&it);
 }
 
+/* And what lies free between what is out makes way for what is larger. */
+static void below_a_limit_what_is_free_makes_way(void **state)
+{
+    (void)state;
+    scene it = begin("pool(limit=8MiB)/growable(chunk=2MiB)", 256 * MIB);
+    void *ptrs[4], *none = it.device;
+    for (int i = 0; i < 4; i++)
+        ptrs[i] = take(it.mr, it.a, PAGE);
+    for (int i = 0; i < 4; i += 2)
+        give(it.mr, it.a, ptrs[i], PAGE);
+    must_answer(WEIR_LIMIT_REACHED,
+                weir_allocate(it.mr, it.a, 3 * PAGE, WEIR_ALIGNMENT, &none));
+    void *large = take(it.mr, it.a, 2 * PAGE);
+    must_equal(statistics_of(it.mr).held_bytes, 4 * PAGE);
+    give(it.mr, it.a, large, 2 * PAGE);
+    for (int i = 1; i < 4; i += 2)
+        give(it.mr, it.a, ptrs[i], PAGE);
+    end(&it);
+}
+
 /* ---- what is passed on ---- */
 
 static void what_is_aligned_has_pages_to_itself(void **state)
@@ -454,6 +474,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_blocks_share_pages),
         cmocka_unit_test(a_limit_is_on_all_that_a_pool_has),
+        cmocka_unit_test(below_a_limit_what_is_free_makes_way),
         cmocka_unit_test(what_is_aligned_has_pages_to_itself),
         cmocka_unit_test(what_is_cut_neither_grows_nor_goes_in_parts),
         cmocka_unit_test(misuse_of_either_is_told),
