@@ -226,6 +226,34 @@ static void others_are_not_looked_at_each_time(void **state)
     close_scene(&it);
 }
 
+/* What waits for several streams, and is done, is whole again before anybody who has
+ * nothing of his own is placed. */
+static void what_was_of_several_is_whole_before_it_is_placed(void **state)
+{
+    (void)state;
+    const size_t small = 64 * KIB;
+    pool_scene it = open_over(WEIR_EMULATED_STEPPED, false, PARTS * PART_BYTES);
+    void *mine = take_on(&it, 0, 256);
+    void *large = take_on(&it, 1, PART_BYTES), *a = take_on(&it, 2, small);
+    void *both = take_on(&it, 3, 2 * small), *b = take_on(&it, 2, small);
+    void *little = take_on(&it, 3, 256);
+    weir_point points[2];
+    give_on(&it, 1, large, PART_BYTES);
+    give_on(&it, 3, little, 256);
+    weir_thread_flush();
+    for (int i = 0; i < 2; i++)
+        must_ok(weir_point_here(it.device, it.streams[2 + i], &points[i]));
+    must(weir_deallocate_after(it.pool, both, 2 * small, WEIR_ALIGNMENT, points, 2));
+    must_ok(weir_device_sync(it.device));
+    must(weir__pool_is_wary(it.pool->self));
+    must(take_on(&it, 0, small) == both);
+    give_on(&it, 0, both, small);
+    give_on(&it, 0, mine, 256);
+    give_on(&it, 2, a, small);
+    give_on(&it, 2, b, small);
+    close_scene(&it);
+}
+
 /* Where hardly more is free than one stretch may have whole, no stretch is minded: the
  * stream takes its own. */
 static void a_small_pool_is_cut_anywhere(void **state)
@@ -446,6 +474,7 @@ int main(void)
         cmocka_unit_test(what_is_placed_at_once_was_wanted),
         cmocka_unit_test(a_small_stretch_of_the_own_comes_first),
         cmocka_unit_test(others_are_not_looked_at_each_time),
+        cmocka_unit_test(what_was_of_several_is_whole_before_it_is_placed),
         cmocka_unit_test(a_small_pool_is_cut_anywhere),
         cmocka_unit_test(a_small_stretch_comes_before_a_large_one),
         cmocka_unit_test(a_large_stretch_of_the_own_comes_before_a_wait),
