@@ -399,10 +399,8 @@ void weir__pool_note_tight(const weir__request *request)
     const weir__heap *heap = &self->heap;
     /* With nothing to spare: else it may be served yet. */
     const size_t bytes = weir__pool_whole_grains(request->asked_bytes);
-    const bool may_have_any = request->owner->kind != WEIR__POOL_CAPTURE &&
-                              request->wait_status == WEIR_OK;
     weir__mutex_lock(&self->lock);
-    if (self->is_short && may_have_any &&
+    if (self->is_short && request->owner->kind != WEIR__POOL_CAPTURE &&
         heap->bytes - heap->taken_bytes >= bytes &&
         weir__heap_largest_free(heap) < bytes) {
         self->is_tight = true;

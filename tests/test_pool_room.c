@@ -325,6 +325,33 @@ static void what_is_served_in_the_end_is_not_tight(void **state)
     close_scene(&it);
 }
 
+/* Nor what is refused to a capture: for others whole chunks go upstream, and come back
+ * as one. */
+static void what_others_could_have_is_not_tight(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene(1, 0, 2 * MIB, MIB);
+    const weir__pool *pool = it.pool->self;
+    void *ptrs[2];
+    for (int i = 0; i < 2; i++)
+        ptrs[i] = take_on(&it, i, MIB);
+    uint64_t gates[2] = { stall(&it, 0), stall(&it, 1) };
+    for (int i = 0; i < 2; i++)
+        give_on(&it, i, ptrs[i], MIB);
+    weir_capture *capture;
+    must_ok(weir_capture_begin(it.pool, it.streams[2], &capture));
+    (void)try_take(&it, 2, 2 * MIB, WEIR_LIMIT_REACHED);
+    must_ok(weir_capture_end(capture));
+    must_ok(weir_capture_release(capture, it.streams[2]));
+    must(pool->is_short && !pool->is_tight);
+    for (int i = 0; i < 2; i++)
+        open_gate(&it, gates[i]);
+    void *all = take_on(&it, 3, 2 * MIB);
+    must(!pool->is_tight);
+    give_on(&it, 3, all, 2 * MIB);
+    close_scene(&it);
+}
+
 /* Until it grows again. */
 static void what_can_grow_again_is_not_tight(void **state)
 {
@@ -461,6 +488,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_had_at_once_comes_as_the_pool_grows),
         cmocka_unit_test(what_is_refused_for_pieces_is_tight),
         cmocka_unit_test(what_is_served_in_the_end_is_not_tight),
+        cmocka_unit_test(what_others_could_have_is_not_tight),
         cmocka_unit_test(what_can_grow_again_is_not_tight),
         cmocka_unit_test(a_pool_that_grows_again_is_not_looked_at),
         cmocka_unit_test(who_has_enough_waits_for_nobody),
