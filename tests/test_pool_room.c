@@ -387,6 +387,28 @@ static bool has_chores(weir__pool *pool)
     return has;
 }
 
+/* A look while little is out makes nobody look sooner than before. */
+static void who_looks_at_little_looks_no_sooner(void **state)
+{
+    (void)state;
+    pool_scene it = open_whole(WHOLE);
+    weir__pool *pool = it.pool->self;
+    blocks all = { .count = 0 };
+    come_to(&it, &all, 6 * PART);
+    go_on(&it, &all);
+    const size_t above = pool->look_above;
+    must(above > 6 * PART);
+    come_to(&it, &all, PART);
+    weir__mutex_lock(&pool->miss);
+    do
+        weir__pool_fit_caches(pool);
+    while (pool->unlooked != 0);
+    weir__mutex_unlock(&pool->miss);
+    must_equal(pool->look_above, above);
+    come_to(&it, &all, 0);
+    close_scene(&it);
+}
+
 /* What was once refused has an end for a while; then nobody looks any more. */
 static void a_pool_that_grows_again_is_not_looked_at(void **state)
 {
@@ -490,6 +512,7 @@ int main(void)
         cmocka_unit_test(what_is_served_in_the_end_is_not_tight),
         cmocka_unit_test(what_others_could_have_is_not_tight),
         cmocka_unit_test(what_can_grow_again_is_not_tight),
+        cmocka_unit_test(who_looks_at_little_looks_no_sooner),
         cmocka_unit_test(a_pool_that_grows_again_is_not_looked_at),
         cmocka_unit_test(who_has_enough_waits_for_nobody),
     };
