@@ -312,6 +312,34 @@ static void a_large_stretch_of_the_own_comes_before_a_wait(void **state)
     }
 }
 
+/* What a capture leaves of what is done in a large stretch, behind a part that is not,
+ * is others' as before. */
+static void what_a_capture_leaves_is_not_its_own(void **state)
+{
+    (void)state;
+    const size_t all = PARTS * PART_BYTES, bytes = PART_BYTES + 64 * KIB;
+    pool_scene it = open_over(WEIR_EMULATED_STEPPED, false, all);
+    uint64_t gate = stall(&it, 0);
+    char *begin = leave_parts(&it);
+    weir_thread_flush();
+    for (int i = 1; i < STREAMS; i++)
+        must_ok(weir_stream_sync(it.device, it.streams[i]));
+    weir_capture *capture;
+    void *captured;
+    must_ok(weir_capture_begin(it.pool, it.streams[1], &capture));
+    must_ok(weir_allocate(it.pool, it.streams[1], bytes, 2 * PART_BYTES, &captured));
+    must(captured == begin + 2 * PART_BYTES);
+    char *rest = begin + 2 * PART_BYTES + bytes;
+    must(take_on(&it, 2, (size_t)(begin + all - rest)) == rest);
+    must_equal(held(&it), all);
+    must(weir_deallocate(it.pool, it.streams[1], captured, bytes, 2 * PART_BYTES));
+    must_ok(weir_capture_end(capture));
+    must_ok(weir_capture_release(capture, it.streams[1]));
+    open_gate(&it, gate);
+    give_on(&it, 2, rest, (size_t)(begin + all - rest));
+    close_scene(&it);
+}
+
 /* ---- the end of what grows in place ---- */
 
 static void what_is_free_at_the_end_is_part_of_what_grows(void **state)
@@ -478,6 +506,7 @@ int main(void)
         cmocka_unit_test(a_small_pool_is_cut_anywhere),
         cmocka_unit_test(a_small_stretch_comes_before_a_large_one),
         cmocka_unit_test(a_large_stretch_of_the_own_comes_before_a_wait),
+        cmocka_unit_test(what_a_capture_leaves_is_not_its_own),
         cmocka_unit_test(what_is_free_at_the_end_is_part_of_what_grows),
         cmocka_unit_test(who_grows_first_does_not_wait_for_the_end),
         cmocka_unit_test(four_streams_need_little_more_than_is_out),
