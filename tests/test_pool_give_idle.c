@@ -181,6 +181,25 @@ static void what_is_known_goes_upstream_too(void **state)
     close_scene(&it);
 }
 
+/* For a request what is done goes, and is enough: what is not done stays. */
+static void no_more_goes_upstream_than_is_needed(void **state)
+{
+    (void)state;
+    pool_scene it = open_scene(1, 0, 4 * MIB, MIB);
+    void *ptrs[4];
+    for (int i = 0; i < 4; i++)
+        ptrs[i] = take_on(&it, i > 0, MIB);
+    uint64_t gate = stall(&it, 0);
+    for (int i = 0; i < 4; i++)
+        give_on(&it, i > 0, ptrs[i], MIB);
+    must_ok(weir_stream_sync(it.device, it.streams[1]));
+    void *a = take_on(&it, 2, 2 * MIB);
+    must_equal(statistics_of(it.pool).held_bytes, 3 * MIB);
+    open_gate(&it, gate);
+    give_on(&it, 2, a, 2 * MIB);
+    close_scene(&it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +210,7 @@ int main(void)
         cmocka_unit_test(what_is_set_aside_stays),
         cmocka_unit_test(a_chunk_of_too_many_streams_stays),
         cmocka_unit_test(what_is_known_goes_upstream_too),
+        cmocka_unit_test(no_more_goes_upstream_than_is_needed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
