@@ -414,13 +414,17 @@ static void a_pool_that_grows_again_is_not_looked_at(void **state)
 {
     (void)state;
     pool_scene it = open_on_small_device(8 * MIB);
+    const weir__pool *pool = it.pool->self;
     blocks all = { .count = 0 };
     come_to(&it, &all, BLOCK);
     void *none;
     must_answer(WEIR_OUT_OF_MEMORY, weir_allocate(it.pool, it.streams[0], 9 * MIB,
                                                   WEIR_ALIGNMENT, &none));
     must(!rounds_up(&it));
+    go_on(&it, &all);
+    must(pool->is_settled);
     void *more = take(it.pool, it.streams[0], 4 * MIB);
+    must(!pool->is_settled);
     go_on(&it, &all);
     must(rounds_up(&it));
     must(!has_chores(it.pool->self));
