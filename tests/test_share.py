@@ -10,10 +10,11 @@ import json
 import os
 import re
 import signal
+import subprocess
 import unittest
 import zlib
 
-from support_share import MIB, OBJECT, SECONDS, Case, doubles, main
+from support_share import MIB, OBJECT, SECONDS, TOOL, Case, doubles, main
 
 LIBRARY = os.environ.get("WEIR_LIBRARY", "")
 
@@ -336,6 +337,19 @@ class Usage(Case):
         if os.path.exists("/dev/full"):
             self.refused("cannot be written|No space", "fetch", "--socket", self.path,
                          "x", "--out", "/dev/full", status=1)
+
+    def test_what_came_closed_is_no_file_of_the_commands(self):
+        """The next one that it opens would have the number of its stdout."""
+        self.serve()
+        self.add("x", bytes(1 << 16), "uint8")
+        script = 'exec "$@" >&-'
+        for more in (["--out", "-"], ["--json"]):
+            run = subprocess.run(["/bin/sh", "-c", script, "sh", TOOL, "fetch",
+                                  "--socket", self.path, "x", *more],
+                                 stderr=subprocess.PIPE, text=True, timeout=SECONDS,
+                                 check=False, env=self.environment)
+            self.assertEqual(run.returncode, 1, (more, run.stderr))
+            self.assertRegex(run.stderr, "cannot be written", more)
 
     def test_the_socket_is_its_owners_alone(self):
         self.serve()

@@ -1,7 +1,9 @@
 /* weir.c - the command: `weir info`, `weir replay`, `weir share`, `weir fetch`, `weir
  * help`. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "weir/version.h"
 #include "weir_fetch.h"
@@ -88,8 +90,22 @@ static int run(int argc, char **argv)
     return SAY_REFUSED;
 }
 
+/* Of the first three descriptors those that came closed would be the next file's, or
+ * socket's, or device memory's, and what is printed would go there. Held like this they
+ * cannot be written, which is told like a full disk. */
+static bool streams_hold(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
+            return false;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    if (!streams_hold())
+        return SAY_REFUSED; /* and nowhere to say why */
     int code = run(argc, argv);
     if (code == SAY_GOOD && (fflush(stdout) != 0 || ferror(stdout))) {
         say("stdout cannot be written");
