@@ -18,6 +18,7 @@ from support_share import MIB, SECONDS, TOOL, Case, Guest, doubles, main
 
 LINE_MAX = 4096
 KILLED = bound("processes killed while they share", 12, 200)
+IN_VAIN = bound("fetches that wait in vain to be let in", 0, 1)
 
 
 class Lines(Case):
@@ -339,6 +340,23 @@ class Strangers(Case):
         self.end()
         self.answer(line.encode())
         self.refused("the items: ", "fetch", "--socket", self.path, "x", status=1)
+
+    def test_who_lets_nobody_in_is_not_waited_for_without_end(self):
+        """A server that stands still, and whose places to wait in are all taken."""
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(self.path)
+        listener.listen(0)
+        for _ in range(2):
+            crowd = socket.socket(socket.AF_UNIX)
+            self.addCleanup(crowd.close)
+            crowd.setblocking(False)
+            crowd.connect_ex(self.path)
+        self.refused("somebody serves at", "share", "--socket", self.path, "--capacity",
+                     "2MiB")
+        for _ in range(IN_VAIN):
+            self.refused("nobody was let in for 30 s", "fetch", "--socket", self.path,
+                         "--list")
 
     def stand_between(self):
         """From here on self.path is where this test answers, not the server."""

@@ -27,9 +27,10 @@ static bool address_of(const char *path, struct sockaddr_un *out, refusal *why)
     return true;
 }
 
-static int socket_make(refusal *why)
+/* `more` flags of its type. */
+static int socket_make(int more, refusal *why)
 {
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | more, 0);
     if (fd < 0)
         refuse(why, "there is no socket: %s", strerror(errno));
     return fd;
@@ -37,7 +38,8 @@ static int socket_make(refusal *why)
 
 /* ---- who listens ---- */
 
-/* False: somebody serves at `path`, or it is no socket. */
+/* False: somebody serves at `path`, or it is no socket. Who serves and has no room for
+ * one more to wait is not waited for. */
 static bool make_way(const struct sockaddr_un *address, refusal *why)
 {
     const char *path = address->sun_path;
@@ -47,7 +49,7 @@ static bool make_way(const struct sockaddr_un *address, refusal *why)
         return true; /* whatever is wrong, bind says it */
     if (!S_ISSOCK(there.st_mode))
         return refuse(why, "%s is there, and is no socket", path);
-    int fd = socket_make(why);
+    int fd = socket_make(SOCK_NONBLOCK, why);
     if (fd < 0)
         return false;
     int code = connect(fd, (const struct sockaddr *)address, sizeof *address);
@@ -65,7 +67,7 @@ int talk_listen(const char *path, refusal *why)
     struct sockaddr_un address;
     if (!address_of(path, &address, why) || !make_way(&address, why))
         return -1;
-    int fd = socket_make(why);
+    int fd = socket_make(0, why);
     if (fd < 0)
         return -1;
     mode_t mask = umask(0177);
@@ -91,26 +93,40 @@ bool talk_is_strange(int fd)
 
 /* ---- who asks ---- */
 
-bool talk_open(const char *path, talk *out, refusal *why)
+/* Also for the connection itself: where all places of those who wait are taken, that
+ * waits for one. */
+static bool patience_set(int fd)
 {
     const struct timeval patience = { .tv_sec = PATIENCE_SECONDS };
+    return setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0 &&
+           setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) == 0;
+}
+
+static void refuse_unconnected(const char *path, int error, refusal *why)
+{
+    if (error == EAGAIN)
+        refuse(why, "too many wait at %s, and nobody was let in for %d s", path,
+               PATIENCE_SECONDS);
+    else
+        refuse(why, "nobody serves at %s: %s", path, strerror(error));
+}
+
+bool talk_open(const char *path, talk *out, refusal *why)
+{
     struct sockaddr_un address;
 
     out->used = out->told = 0;
     if (!address_of(path, &address, why))
         return false;
-    out->fd = socket_make(why);
+    out->fd = socket_make(0, why);
     if (out->fd < 0)
         return false;
-    if (connect(out->fd, (const struct sockaddr *)&address, sizeof address) != 0)
-        refuse(why, "nobody serves at %s: %s", path, strerror(errno));
+    if (!patience_set(out->fd))
+        refuse(why, "%s: %s", path, strerror(errno));
+    else if (connect(out->fd, (const struct sockaddr *)&address, sizeof address) != 0)
+        refuse_unconnected(path, errno, why);
     else if (talk_is_strange(out->fd))
         refuse(why, "it is another user who serves at %s", path);
-    else if (setsockopt(out->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience)
-             != 0 ||
-             setsockopt(out->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience)
-             != 0)
-        refuse(why, "%s: %s", path, strerror(errno));
     else
         return true;
     talk_close(out);
