@@ -1,6 +1,7 @@
 /* ipc.c - what exports and imports share: the list of both, the start of the service,
  * forks, and the end of a device. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
@@ -114,14 +115,39 @@ static weir_status start_thread(void)
     return status;
 }
 
+/* Where nobody finds the socket any more: the one that takes its place has its number,
+ * for the service may just be waiting there, and as a rule its path, so that tickets
+ * that are out are good again. */
+static weir_status listen_again(void) WEIR_REQUIRES(weir__ipc_all.lock)
+{
+    weir__ipc *it = &weir__ipc_all;
+    char path[sizeof it->path];
+    int fd, code;
+    weir_status status = weir__socket_listen(path, &fd);
+    if (status != WEIR_OK)
+        return status;
+    do {
+        code = dup3(fd, it->listener, O_CLOEXEC);
+    } while (code < 0 && (errno == EINTR || errno == EBUSY));
+    WEIR_CHECK(code >= 0, "a listener takes another's place");
+    (void)close(fd);
+    memcpy(it->path, path, sizeof path);
+    return WEIR_OK;
+}
+
 weir_status weir__ipc_start(bool listens)
 {
     weir__ipc *it = &weir__ipc_all;
     weir_status status = it->is_running ? WEIR_OK : start_thread();
-    if (status == WEIR_OK && listens && it->listener < 0) {
+    if (status != WEIR_OK || !listens)
+        return status;
+    if (it->listener < 0)
         status = weir__socket_listen(it->path, &it->listener);
-        weir__ipc_wake(); /* for the listener, or to end if there is nothing */
-    }
+    else if (!weir__socket_is_there(it->path))
+        status = listen_again();
+    else
+        return WEIR_OK;
+    weir__ipc_wake(); /* for the listener, or to end if there is nothing */
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -130,6 +131,12 @@ void weir__socket_unlisten(const char *path, int fd)
 {
     (void)unlink(path);
     (void)close(fd);
+}
+
+bool weir__socket_is_there(const char *path)
+{
+    struct stat it;
+    return lstat(path, &it) == 0 && S_ISSOCK(it.st_mode);
 }
 
 static weir_status accept_one(int listener, int *out)

@@ -30,6 +30,9 @@ void weir__peer_close(weir__peer_process *peer);
  * symbolic link, another user's, or has another mode; or there is no socket. */
 weir_status weir__socket_listen(char path[WEIR__SOCKET_PATH_BYTES], int *out);
 void weir__socket_unlisten(const char *path, int fd);
+/* Whether there is still a socket at `path`: who cleans up may have taken it away, with
+ * the folder. */
+bool weir__socket_is_there(const char *path);
 
 /* The next who waits at a listener. NOT_FOUND: nobody, just now. FILE_ERROR: it is
  * refused (another user, or one without a number here; it cannot be watched) and hung

@@ -7,7 +7,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "ipc_internal.h"
 #include "support_dlpack.h"
@@ -234,6 +238,41 @@ static void tickets_that_are_over_leave_no_descriptors(void **state)
     ipc_end(&it);
 }
 
+/* The socket was taken away, as what cleans up temporary folders does: the next export
+ * puts another there, which answers for the tickets before, too; or says why not. */
+static void a_socket_that_was_removed_is_made_again(void **state)
+{
+    (void)state;
+    ipc_stage it = ipc_begin();
+    remote other = remote_begin();
+    weir_buffer column = ipc_make(&it, BYTES, KEY);
+    weir_ticket first = ipc_export(&column, WEIR_READ), second;
+    unsigned before = open_descriptors();
+    second = ipc_export(&column, WEIR_READ);
+    const unsigned each = open_descriptors() - before;
+    char path[sizeof weir__ipc_all.path], *name = strrchr(weir__ipc_all.path, '/');
+    snprintf(path, sizeof path, "%.*s", (int)(name - weir__ipc_all.path),
+             weir__ipc_all.path);
+    must(unlink(weir__ipc_all.path) == 0);
+    must_answer(WEIR_NOT_FOUND, remote_open(&other, 0, &first, WEIR_READ));
+
+    must(chmod(path, 0755) == 0);
+    must_answer(WEIR_FILE_ERROR, weir_ipc_export(&column, NULL, &second));
+    must_equal(now().exports, 2);
+    must(chmod(path, 0700) == 0);
+    before = open_descriptors();
+    second = ipc_export(&column, WEIR_READ);
+    must_equal(open_descriptors(), before + each);
+    must_ok(remote_open(&other, 0, &second, WEIR_READ));
+    must_ok(remote_open(&other, 1, &first, WEIR_READ));
+    must_equal(remote_errors(&other, 1, KEY), 0);
+    must_ok(remote_close(&other, 0));
+    must_ok(remote_close(&other, 1));
+    weir_buffer_reset(&column);
+    remote_end(&other);
+    ipc_end(&it);
+}
+
 /* Work that cannot be waited for may still use what is mapped. */
 static void a_trim_that_fails_leaves_the_rest_cached(void **state)
 {
@@ -304,6 +343,7 @@ static int run(void)
         cmocka_unit_test(a_late_answer_leaves_what_is_open),
         cmocka_unit_test(a_late_answer_comes_behind_that_to_a_close),
         cmocka_unit_test(tickets_that_are_over_leave_no_descriptors),
+        cmocka_unit_test(a_socket_that_was_removed_is_made_again),
         cmocka_unit_test(a_trim_that_fails_leaves_the_rest_cached),
         cmocka_unit_test(who_is_hasty_does_not_wait_for_who_is_patient),
     };

@@ -92,7 +92,8 @@ typedef struct weir_export_options {
  *                   buffer is for reading only
  *   CAPTURING       the buffer's stream is being captured
  *   FILE_ERROR      no folder for the socket ($XDG_RUNTIME_DIR/weir, or /tmp/weir-UID),
- *                   or not ours alone; no socket, thread or file descriptor
+ *                   or not ours alone; no socket, thread or file descriptor. One that
+ *                   was removed since is made again, and who has tickets finds it
  *   DEVICE_ERROR    the device makes no event for others: it has no file descriptor
  *                   left for that, say */
 WEIR_API WEIR_NODISCARD weir_status
