@@ -137,6 +137,7 @@ static size_t alignment_of(const weir_buffer *buffer)
 static bool claim(weir_storage *storage, bool is_reused)
 {
     uint64_t was;
+    WEIR_WINDOW(); /* whether anybody looks on was asked before */
     if (!weir__storage_claim(storage, &was))
         return false;
     if (!is_reused || !weir__storage_is_bound(storage))

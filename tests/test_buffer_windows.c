@@ -347,6 +347,47 @@ static void a_weak_holder_has_the_bytes_or_none(void **state)
     stage_close(&at, &self);
 }
 
+/* The same of whom nothing is left but work that nobody can name. */
+static void goes_without_a_name(void *argument)
+{
+    stage *it = argument;
+    weir_buffer mine;
+    if (!comes_back_to_life(it, &mine))
+        return;
+    weir_weak_buffer_reset(&it->weak);
+    weir_storage *storage = mine.storage;
+    weir__storage_hold(storage, WEIR__HOLDER_NONE);
+    weir_buffer_reset(&mine);
+    weir__storage_leave_unnamed(storage);
+}
+
+/* Who moves has looked for others, and then is alone again: but the record may not be
+ * used for other bytes. The buffer is as it was, and ends as any does. */
+static void moving_gives_up_for_who_came_and_went(void **state)
+{
+    (void)state;
+    static explorer self;
+    stage at = stage_open(&self);
+    self.most_switches = 3; /* there, back and there again */
+    do {
+        must_ok(weir_buffer_allocate(at.pool, at.own, 1024, WEIR_ALIGNMENT,
+                                     &at.buffer));
+        must_ok(weir_buffer_weaken(&at.buffer, &at.weak));
+        self.active = true;
+        run_both(at.device, moves_away, goes_without_a_name, &at);
+        self.active = false;
+        weir_weak_buffer_reset(&at.weak);
+        must(at.buffer.storage != NULL && weir__storage_is_alone(at.buffer.storage));
+        weir_buffer_reset(&at.buffer);
+        must_ok(weir_device_drain_sync(at.device));
+        must_equal(statistics_of(at.pool).out_bytes, 0);
+        must_be_quiet(at.device);
+        must_ok(weir_device_sync(at.device)); /* each run begins with nothing */
+    } while (explore_next(&self));
+    must(at.upgraded > 0);
+    stage_close(&at, &self);
+}
+
 /* ---- a stream that ends meanwhile ---- */
 
 static void resets(void *argument)
@@ -529,6 +570,7 @@ int main(void)
         cmocka_unit_test(each_holder_waits_for_strangers),
         cmocka_unit_test(leaving_a_stream_is_behind_who_came_to_it),
         cmocka_unit_test(a_weak_holder_has_the_bytes_or_none),
+        cmocka_unit_test(moving_gives_up_for_who_came_and_went),
         cmocka_unit_test(a_reset_is_on_its_own_stream_or_behind_it),
         cmocka_unit_test(a_share_speaks_for_its_own_stream),
         cmocka_unit_test(the_last_to_leave_need_not_know),
