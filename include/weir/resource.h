@@ -185,7 +185,8 @@ typedef struct weir_resource_statistics {
     uint64_t allocations;      /* that succeeded; of zero bytes not counted */
     uint64_t deallocations;
     uint64_t failures;
-    size_t leaked_bytes;       /* not given upstream because the device was lost */
+    size_t leaked_bytes;       /* that nobody gives upstream any more; of resources of
+                                  yours: Weir's own leak only as they end */
 } weir_resource_statistics;
 
 /* Fills *out, whose struct_size the caller has set. NOT_SUPPORTED: `mr` keeps none. */
