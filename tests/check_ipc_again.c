@@ -212,6 +212,45 @@ static void a_late_answer_comes_behind_that_to_a_close(void **state)
     end(&it);
 }
 
+static void *trims(void *argument)
+{
+    weir_status *status = argument;
+    *status = weir_ipc_trim_sync();
+    return NULL;
+}
+
+static bool is_unmapping(void)
+{
+    weir__mutex_lock(&weir__ipc_all.lock);
+    bool is_any = weir__ipc_all.unmapping > 0;
+    weir__mutex_unlock(&weir__ipc_all.lock);
+    return is_any;
+}
+
+/* So does a trim: who has an event of it only by name opens it some time later. */
+static void a_trim_waits_for_who_was_told_of_an_event(void **state)
+{
+    (void)state;
+    stage it = begin();
+    weir_buffer first;
+    pthread_t thread;
+    weir_status status;
+    must_ok(open_here(&it, &first));
+    must_ok(weir_device_sync(it.here.at.device)); /* what waits for the other's work */
+    stop(&it);
+    must_ok(weir_ipc_close(&first, it.here.at.b));
+    must_ok(weir_device_sync(it.here.at.device));
+    must(pthread_create(&thread, NULL, trims, &status) == 0);
+    while (now().cached > 0)
+        sched_yield();
+    for (int i = 0; i < LOOKS && is_unmapping(); i++)
+        sched_yield();
+    go_on(&it);
+    must(pthread_join(thread, NULL) == 0);
+    must_ok(status);
+    end(&it);
+}
+
 /* ---- what is made again and again ---- */
 
 /* The event that goes with a ticket has a descriptor, as its bytes have: both go with
@@ -342,6 +381,7 @@ static int run(void)
         cmocka_unit_test(what_was_opened_on_a_threads_stream_is_opened_again),
         cmocka_unit_test(a_late_answer_leaves_what_is_open),
         cmocka_unit_test(a_late_answer_comes_behind_that_to_a_close),
+        cmocka_unit_test(a_trim_waits_for_who_was_told_of_an_event),
         cmocka_unit_test(tickets_that_are_over_leave_no_descriptors),
         cmocka_unit_test(a_socket_that_was_removed_is_made_again),
         cmocka_unit_test(a_trim_that_fails_leaves_the_rest_cached),
