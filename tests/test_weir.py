@@ -111,6 +111,7 @@ class Usage(Case):
 
     def test_help_tells_about_each_command(self):
         self.assertIn("weir replay TRACE", weir("help").stdout)
+        self.assertEqual(weir("help", "help").stdout, weir("help").stdout)
         for words in (("help", "replay"), ("replay", "--help"), ("replay", "-h")):
             run = weir(*words)
             self.assertEqual(run.returncode, 0)

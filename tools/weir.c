@@ -38,7 +38,7 @@ static int help_main(int argc, char **argv)
 {
     if (!are_all(argc, argv, 2))
         return SAY_REFUSED;
-    if (argc < 2)
+    if (argc < 2 || strcmp(argv[1], "help") == 0)
         help();
     else if (strcmp(argv[1], "replay") == 0)
         replay_help();
