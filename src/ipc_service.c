@@ -132,7 +132,9 @@ static void let_in(service *self)
 {
     weir__peer_process peer;
     int fd;
+    weir__mutex_lock(&weir__ipc_all.lock); /* another may take the listener's place */
     weir_status status = weir__socket_accept(weir__ipc_all.listener, &peer, &fd);
+    weir__mutex_unlock(&weir__ipc_all.lock);
     if (status == WEIR_NOT_FOUND)
         return;
     weir__connection *made = NULL;
