@@ -317,10 +317,13 @@ class Usage(Case):
     def test_files_that_are_no_column_are_told(self):
         self.serve()
         data = self.file("data", b"123456789")
+        pipe = os.path.join(self.folder.name, "pipe")
+        os.mkfifo(pipe)
         for words, file, *more in (
                 ("9 bytes are no whole number of items of 8", data),
                 ("a column of no items", self.file("empty", b"")),
                 ("No such file", "/nowhere"), ("it is no file", self.folder.name),
+                ("it is no file", pipe),
                 ("has 3 bytes, and a bit for each of 2 items takes 1",
                  self.file("two", bytes(16)), "--mask", self.file("mask", b"123")),
                 ("No such file", self.file("two", bytes(16)), "--mask", "/nowhere")):

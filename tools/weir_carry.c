@@ -2,10 +2,12 @@
 #include "weir_carry.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "weir/host.h"
@@ -113,11 +115,12 @@ bool carry_read(carry *self, const column *it, carry_part *part, FILE *file,
 
 /* ---- bringing ---- */
 
-/* A file, and how many bytes it has now. */
+/* A file, and how many bytes it has now. A pipe, which is none, is not waited for. */
 static FILE *file_open(const char *path, size_t *bytes, refusal *why)
 {
     struct stat about;
-    FILE *file = fopen(path, "rb");
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "rb");
     if (file != NULL && fstat(fileno(file), &about) == 0 && S_ISREG(about.st_mode)) {
         *bytes = (size_t)about.st_size;
         return file;
@@ -125,6 +128,8 @@ static FILE *file_open(const char *path, size_t *bytes, refusal *why)
     refuse(why, "%s: %s", path, file == NULL ? strerror(errno) : "it is no file");
     if (file != NULL)
         fclose(file);
+    else if (fd >= 0)
+        close(fd);
     return NULL;
 }
 
