@@ -203,23 +203,33 @@ static void a_refusal_ends_growth_before_waiting(void **state)
     close_scene(&it);
 }
 
+/* Looks for 2 MiB in vain, while the first two of what is free are a capture's, which
+ * is released then; *first begins them. What stays out besides is returned: its chunk
+ * cannot go upstream. */
+static void *look_in_vain_beside_a_capture(pool_scene *it, void **first)
+{
+    void *stays = take_on(it, 1, 2 * MIB);
+    weir_capture *capture;
+    must_ok(weir_capture_begin(it->pool, it->streams[0], &capture));
+    void *a = take(it->pool, it->streams[0], MIB), *b = take_on(it, 1, MIB);
+    give(it->pool, it->streams[0], a, MIB);
+    give_on(it, 1, b, MIB);
+    must_ok(weir_capture_end(capture));
+    (void)try_take(it, 2, 2 * MIB, WEIR_LIMIT_REACHED);
+    must_ok(weir_capture_release(capture, it->streams[0]));
+    *first = a;
+    return stays;
+}
+
 /* Who looked for neighbours in vain looks again before anybody is refused, also if
- * nothing has come back since: these were a capture's. The chunk is in use besides, and
- * cannot go upstream instead. */
+ * nothing has come back since. */
 static void nobody_is_refused_for_an_old_search(void **state)
 {
     (void)state;
     pool_scene it = open_scene(1, 4 * MIB, 4 * MIB, MIB);
-    void *stays = take_on(&it, 1, 2 * MIB);
-    weir_capture *capture;
-    must_ok(weir_capture_begin(it.pool, it.streams[0], &capture));
-    void *a = take(it.pool, it.streams[0], MIB), *b = take_on(&it, 1, MIB);
-    give(it.pool, it.streams[0], a, MIB);
-    give_on(&it, 1, b, MIB);
-    must_ok(weir_capture_end(capture));
-    (void)try_take(&it, 2, 2 * MIB, WEIR_LIMIT_REACHED);
-    must_ok(weir_capture_release(capture, it.streams[0]));
-    give_on(&it, 2, take_on(&it, 2, 2 * MIB), 2 * MIB);
+    void *a, *stays = look_in_vain_beside_a_capture(&it, &a);
+    must(take_on(&it, 2, 2 * MIB) == a);
+    give_on(&it, 2, a, 2 * MIB);
     give_on(&it, 1, stays, 2 * MIB);
     close_scene(&it);
 }
@@ -234,15 +244,7 @@ static void upstream_is_asked_after_an_old_search(void **state)
     must_ok(weir_limiting_create(leaf, 6 * MIB, &upstream));
     void *other = take(upstream, it.streams[3], 2 * MIB);
     it.pool = open_pool(weir_resource_ref(upstream), 4 * MIB, 0, MIB);
-    void *stays = take_on(&it, 1, 2 * MIB);
-    weir_capture *capture;
-    must_ok(weir_capture_begin(it.pool, it.streams[0], &capture));
-    void *a = take(it.pool, it.streams[0], MIB), *b = take_on(&it, 1, MIB);
-    give(it.pool, it.streams[0], a, MIB);
-    give_on(&it, 1, b, MIB);
-    must_ok(weir_capture_end(capture));
-    (void)try_take(&it, 2, 2 * MIB, WEIR_LIMIT_REACHED);
-    must_ok(weir_capture_release(capture, it.streams[0]));
+    void *a, *stays = look_in_vain_beside_a_capture(&it, &a);
     give(upstream, it.streams[3], other, 2 * MIB);
     must(take_on(&it, 2, 2 * MIB) == a);
     must_equal(held(&it), 4 * MIB);
