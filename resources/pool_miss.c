@@ -487,6 +487,7 @@ static uint32_t look_behind_gates(weir__request *request)
         weir__pool_seats_open(self);
         return 0;
     }
+    request->is_placed = false;
     weir__mutex_lock(&self->lock);
     if (weir__pool_grows_freely(self)) /* else there is no choice */
         self->taken_back += weir__pool_kept_locked(self).blocks;
