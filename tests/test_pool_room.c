@@ -409,8 +409,8 @@ static void who_looks_at_little_looks_no_sooner(void **state)
     close_scene(&it);
 }
 
-/* What was once refused has an end for a while; then nobody looks any more. */
-static void a_pool_that_grows_again_is_not_looked_at(void **state)
+/* What a pool with an end has settled is open again once it grows. */
+static void a_pool_that_grows_again_is_not_settled(void **state)
 {
     (void)state;
     pool_scene it = open_on_small_device(8 * MIB);
@@ -420,11 +420,27 @@ static void a_pool_that_grows_again_is_not_looked_at(void **state)
     void *none;
     must_answer(WEIR_OUT_OF_MEMORY, weir_allocate(it.pool, it.streams[0], 9 * MIB,
                                                   WEIR_ALIGNMENT, &none));
-    must(!rounds_up(&it));
     go_on(&it, &all);
     must(pool->is_settled);
     void *more = take(it.pool, it.streams[0], 4 * MIB);
     must(!pool->is_settled);
+    give(it.pool, it.streams[0], more, 4 * MIB);
+    come_to(&it, &all, 0);
+    close_scene(&it);
+}
+
+/* What was once refused has an end for a while; then nobody looks any more. */
+static void a_pool_that_grows_again_is_not_looked_at(void **state)
+{
+    (void)state;
+    pool_scene it = open_on_small_device(8 * MIB);
+    blocks all = { .count = 0 };
+    come_to(&it, &all, BLOCK);
+    void *none;
+    must_answer(WEIR_OUT_OF_MEMORY, weir_allocate(it.pool, it.streams[0], 9 * MIB,
+                                                  WEIR_ALIGNMENT, &none));
+    must(!rounds_up(&it));
+    void *more = take(it.pool, it.streams[0], 4 * MIB);
     go_on(&it, &all);
     must(rounds_up(&it));
     must(!has_chores(it.pool->self));
@@ -517,6 +533,7 @@ int main(void)
         cmocka_unit_test(what_others_could_have_is_not_tight),
         cmocka_unit_test(what_can_grow_again_is_not_tight),
         cmocka_unit_test(who_looks_at_little_looks_no_sooner),
+        cmocka_unit_test(a_pool_that_grows_again_is_not_settled),
         cmocka_unit_test(a_pool_that_grows_again_is_not_looked_at),
         cmocka_unit_test(who_has_enough_waits_for_nobody),
     };
