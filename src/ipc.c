@@ -129,7 +129,13 @@ static weir_status listen_again(void) WEIR_REQUIRES(weir__ipc_all.lock)
     do {
         code = dup3(fd, it->listener, O_CLOEXEC);
     } while (code < 0 && (errno == EINTR || errno == EBUSY));
-    WEIR_CHECK(code >= 0, "a listener takes another's place");
+    if (code < 0) { /* as where fewer may be open than were */
+        status = weir__fail_native(WEIR_FILE_ERROR, errno, "the socket of IPC cannot "
+                                   "take the place of the one that was removed: %s",
+                                   strerror(errno));
+        weir__socket_unlisten(path, fd);
+        return status;
+    }
     (void)close(fd);
     memcpy(it->path, path, sizeof path);
     return WEIR_OK;

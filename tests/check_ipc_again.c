@@ -3,12 +3,14 @@
  * or an answer comes too late; and tickets that are made again and again. */
 #include "support_remote.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -279,9 +281,28 @@ static void tickets_that_are_over_leave_no_descriptors(void **state)
 
 /* The socket was taken away, as what cleans up temporary folders does: the next export
  * puts another there, which answers for the tickets before, too; or says why not. */
+/* Descriptors may be had, but not with the listener's number any more. */
+static void must_not_export_below(weir_buffer *column, const int spare[8])
+{
+    struct rlimit most, before;
+    weir_ticket none;
+    must(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    most = before;
+    most.rlim_cur = (rlim_t)weir__ipc_all.listener;
+    for (int i = 0; i < 8; i++)
+        (void)close(spare[i]);
+    must(setrlimit(RLIMIT_NOFILE, &most) == 0);
+    must_answer(WEIR_FILE_ERROR, weir_ipc_export(column, NULL, &none));
+    must(strstr(weir_last_error().message, "take the place") != NULL);
+    must(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
 static void a_socket_that_was_removed_is_made_again(void **state)
 {
     (void)state;
+    int spare[8];
+    for (int i = 0; i < 8; i++)
+        spare[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
     ipc_stage it = ipc_begin();
     remote other = remote_begin();
     weir_buffer column = ipc_make(&it, BYTES, KEY);
@@ -299,6 +320,8 @@ static void a_socket_that_was_removed_is_made_again(void **state)
     must_answer(WEIR_FILE_ERROR, weir_ipc_export(&column, NULL, &second));
     must_equal(now().exports, 2);
     must(chmod(path, 0700) == 0);
+    must_not_export_below(&column, spare);
+    must_equal(now().exports, 2);
     before = open_descriptors();
     second = ipc_export(&column, WEIR_READ);
     must_equal(open_descriptors(), before + each);
