@@ -115,7 +115,7 @@ static void take_out_locked(weir__checking *self, weir__checked *block)
 {
     weir__checked_unlink(&self->held, block);
     weir__checked_link(&self->leaving, block);
-    block->taker = weir__thread_self();
+    block->taker = weir__thread_self()->number;
     weir__note_learn(self->device, (uintptr_t)block);
     weir__note_forget(self->device, (uintptr_t)block, false);
     weir__block_table_remove(&self->table, &block->record);
@@ -175,7 +175,7 @@ uint64_t weir__checking_count_landings(weir__checking *self)
 static bool has_in_hand_locked(weir__checking *self) WEIR_REQUIRES(&self->lock)
 {
     const weir__checked *block = self->leaving.oldest;
-    while (block != NULL && block->taker != weir__thread_self())
+    while (block != NULL && block->taker != weir__thread_self()->number)
         block = block->newer;
     return block != NULL;
 }

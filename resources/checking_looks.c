@@ -51,12 +51,16 @@ typedef struct damage {
     uint8_t value;
 } damage;
 
-static weir__zone zone_at(const weir__checking *self, const weir__look *look, size_t at)
+/* In which `at` lies; it may end before *end. */
+static weir__zone zone_at(const weir__checking *self, const weir__look *look, size_t at,
+                          size_t *end)
 {
-    const size_t guard = self->options.guard_bytes;
-    if (at < guard)
-        return WEIR__ZONE_FRONT;
-    return at < guard + look->block_bytes ? WEIR__ZONE_BYTES : WEIR__ZONE_BACK;
+    const size_t front = self->options.guard_bytes, back = front + look->block_bytes;
+    const bool is_front = at < front, is_back = at >= back;
+    const size_t ends = is_front ? front : back;
+    if (!is_back && ends < *end)
+        *end = ends;
+    return is_front ? WEIR__ZONE_FRONT : is_back ? WEIR__ZONE_BACK : WEIR__ZONE_BYTES;
 }
 
 static uint8_t expected(weir__zone zone)
@@ -64,20 +68,50 @@ static uint8_t expected(weir__zone zone)
     return zone == WEIR__ZONE_BYTES ? WEIR__FREED_BYTE : WEIR__GUARD_BYTE;
 }
 
+/* There is one at least. */
+static bool are_all(const unsigned char *bytes, size_t count, uint8_t value)
+{
+    return *bytes == value && memcmp(bytes, bytes + 1, count - 1) == 0;
+}
+
+/* Of one zone, from `at` on. */
+static void inspect_zone(const unsigned char *bytes, size_t count, uint8_t value,
+                         size_t at, damage *out)
+{
+    if (are_all(bytes, count, value))
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] != value && out->count++ == 0) {
+            out->first = at + i;
+            out->value = bytes[i];
+        }
+    }
+}
+
 static void inspect(const weir__checking *self, const weir__look *look, damage out[3])
 {
-    const unsigned char *byte = look->slot;
+    const unsigned char *bytes = look->slot;
     for (size_t i = 0; i < look->part_count; i++) {
-        size_t end = look->parts[i].at + look->parts[i].bytes;
-        for (size_t at = look->parts[i].at; at < end; at++, byte++) {
-            weir__zone zone = zone_at(self, look, at);
-            if (*byte == expected(zone))
-                continue;
-            if (out[zone].count++ == 0) {
-                out[zone].first = at;
-                out[zone].value = *byte;
-            }
+        const size_t last = look->parts[i].at + look->parts[i].bytes;
+        for (size_t at = look->parts[i].at, end; at < last; at = end) {
+            end = last;
+            weir__zone zone = zone_at(self, look, at, &end);
+            inspect_zone(bytes, end - at, expected(zone), at, &out[zone]);
+            bytes += end - at;
         }
+    }
+}
+
+/* What a part shows that was never copied. */
+static void expect(const weir__checking *self, const weir__look *look,
+                   weir__look_part part, unsigned char *to)
+{
+    const size_t last = part.at + part.bytes;
+    for (size_t at = part.at, end; at < last; at = end) {
+        end = last;
+        weir__zone zone = zone_at(self, look, at, &end);
+        memset(to, expected(zone), end - at);
+        to += end - at;
     }
 }
 
@@ -299,8 +333,7 @@ bool weir__look_copy(weir__checking *self, weir__look *look, weir_stream stream,
     weir__note_inspect(self->device, true);
     for (size_t i = 0; i < count && status == WEIR_OK; i++) {
         look->parts[i] = parts[i];
-        for (size_t at = 0; at < parts[i].bytes; at++)
-            to[at] = expected(zone_at(self, look, parts[i].at + at));
+        expect(self, look, parts[i], to);
         status = weir__copy(self->device, stream, to,
                             weir__checked_region(self, block) + parts[i].at,
                             parts[i].bytes);

@@ -49,7 +49,7 @@ typedef struct weir__checked {
     uint64_t held_number;             /* likewise, of those held back */
     uint32_t holds;                   /* of the table, and of looks */
     uint32_t pins;                    /* looks of weir_checking_check_sync at it */
-    const void *taker;                /* the thread that gives it upstream: leaving */
+    uint64_t taker;                   /* the thread that gives it upstream: leaving */
     bool is_moving;                   /* its end: it is being extended */
     bool is_guarded;                  /* the guards were filled */
     bool is_poisoned;                 /* its bytes were, when it came back */

@@ -12,6 +12,9 @@
 
 #include "internal.h"
 #include "sync.h"
+#ifdef WEIR_TESTING
+#include "fibers.h"
+#endif
 
 typedef enum seat_state {
     SEAT_RUNNABLE,
@@ -32,6 +35,9 @@ typedef struct seat {
     seat_state state;
     bool alone; /* it was woken because nobody else can go on */
     bool gave_way; /* to others, and not all of them have since */
+#ifdef WEIR_TESTING
+    weir__fiber *fiber; /* null: it has a thread */
+#endif
 } seat;
 
 struct weir__baton {
@@ -42,6 +48,9 @@ struct weir__baton {
     int processor;        /* that whoever has the turn runs on */
     bool cancelled;       /* a thread could not be started: nobody runs */
     uint32_t count;
+#ifdef WEIR_TESTING
+    weir__fiber *home;    /* the calling thread; null: there are no fibers */
+#endif
     seat seats[];
 };
 
@@ -101,13 +110,23 @@ static void turn_await(seat *self)
     }
 }
 
+static void turn_swap(seat *self, seat *next)
+{
+#ifdef WEIR_TESTING
+    if (next->fiber != NULL) {
+        weir__fiber_go(next->fiber);
+        return;
+    }
+#endif
+    turn_give(next);
+    turn_await(self);
+}
+
 static void turn_pass(seat *self)
 {
     seat *next = seat_next(self->baton);
-    if (next == self)
-        return;
-    turn_give(next);
-    turn_await(self);
+    if (next != self)
+        turn_swap(self, next);
 }
 
 static seat *seat_self(void)
@@ -181,8 +200,7 @@ bool weir__baton_give_way(void)
         return false;
     }
     self->gave_way = true;
-    turn_give(next);
-    turn_await(self);
+    turn_swap(self, next);
     return true;
 }
 
@@ -223,23 +241,21 @@ static void stay_on(int processor)
     }
 }
 
-static void run_by_turns(seat *self)
+/* Until it has ended: who has the turn then. */
+static seat *run_by_turns(seat *self)
 {
     weir__thread *thread = weir__thread_self();
     weir__baton *baton = self->baton;
     thread->baton = baton;
     thread->baton_seat = (uint16_t)(self - baton->seats);
     self->number = thread->number;
-    stay_on(baton->processor);
 
     baton->entry(self->argument);
     weir__thread_end(); /* without a turn it would be at any time of the others' */
 
     thread->baton = NULL;
     self->state = SEAT_ENDED;
-    seat *next = seat_next(baton);
-    if (next != NULL)
-        turn_give(next);
+    return seat_next(baton);
 }
 
 static void *seat_main(void *argument)
@@ -248,10 +264,14 @@ static void *seat_main(void *argument)
     turn_await(self);
     if (self->baton->cancelled)
         return NULL;
-    if (self->baton->choose != NULL)
-        run_by_turns(self);
-    else
+    if (self->baton->choose == NULL) {
         self->baton->entry(self->argument);
+        return NULL;
+    }
+    stay_on(self->baton->processor);
+    seat *next = run_by_turns(self);
+    if (next != NULL)
+        turn_give(next);
     return NULL;
 }
 
@@ -286,6 +306,50 @@ static void seats_release(weir__baton *baton, uint32_t started)
         turn_give(&baton->seats[i]);
 }
 
+/* How many could start, which have ended. */
+static uint32_t run_threads(weir__baton *baton)
+{
+    uint32_t started = seats_start(baton);
+    baton->cancelled = started < baton->count;
+    seats_release(baton, started);
+    for (uint32_t i = 0; i < started; i++)
+        pthread_join(baton->seats[i].thread, NULL);
+    return started;
+}
+
+#ifdef WEIR_TESTING
+static void seat_fiber(void *argument)
+{
+    seat *self = argument;
+    if (self->baton->cancelled)
+        return;
+    seat *next = run_by_turns(self);
+    weir__fiber_go(next != NULL ? next->fiber : self->baton->home);
+}
+
+/* The same of fibers. */
+static uint32_t run_fibers(weir__baton *baton)
+{
+    uint32_t started = 0;
+    weir__fiber *home = baton->home = weir__fiber_of_thread();
+    while (home != NULL && started < baton->count) {
+        seat *next = &baton->seats[started];
+        next->fiber = weir__fiber_begin(home, seat_fiber, next);
+        if (next->fiber == NULL)
+            break;
+        started++;
+    }
+    baton->cancelled = started < baton->count;
+    if (!baton->cancelled)
+        weir__fiber_go(seat_next(baton)->fiber);
+    for (uint32_t i = 0; i < started; i++)
+        weir__fiber_end(baton->seats[i].fiber);
+    if (home != NULL)
+        weir__fiber_end(home);
+    return started;
+}
+#endif
+
 weir_status weir__baton_run(weir__chooser choose, void *context, uint32_t patience,
                             size_t count, void (*entry)(void *argument),
                             void *const arguments[])
@@ -306,11 +370,13 @@ weir_status weir__baton_run(weir__chooser choose, void *context, uint32_t patien
     for (uint32_t i = 0; i < baton->count; i++)
         seat_init(&baton->seats[i], baton, arguments[i]);
 
-    uint32_t started = seats_start(baton);
-    baton->cancelled = started < baton->count;
-    seats_release(baton, started);
-    for (uint32_t i = 0; i < started; i++)
-        pthread_join(baton->seats[i].thread, NULL);
+    uint32_t started;
+#ifdef WEIR_TESTING
+    if (choose != NULL && weir__fibers_are_on())
+        started = run_fibers(baton);
+    else
+#endif
+        started = run_threads(baton);
 
     bool ran = !baton->cancelled;
     for (uint32_t i = 0; i < baton->count; i++)

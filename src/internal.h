@@ -3,6 +3,7 @@
 #ifndef WEIR_INTERNAL_H
 #define WEIR_INTERNAL_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -192,6 +193,17 @@ static inline weir__thread *weir__thread_self(void)
         weir__thread_begin();
     return &weir__own_thread;
 }
+
+/* pthread_key_create; true if it has made one. In test builds a stepped run may be of
+ * fibers, which have a value each. */
+#ifdef WEIR_TESTING
+bool weir__key_make(pthread_key_t *key, void (*end)(void *value));
+#else
+static inline bool weir__key_make(pthread_key_t *key, void (*end)(void *value))
+{
+    return pthread_key_create(key, end) == 0;
+}
+#endif
 
 /* What a thread keeps until it ends; ended in this order. */
 typedef enum weir__keeps {

@@ -38,7 +38,7 @@ static void record_end(void *record)
 
 static void record_key_create(void)
 {
-    record_key_made = pthread_key_create(&record_key, record_end) == 0;
+    record_key_made = weir__key_make(&record_key, record_end);
 }
 
 /* This thread's record, or null if there is no memory for one. */

@@ -10,6 +10,9 @@
 
 #include "internal.h"
 #include "sync.h"
+#ifdef WEIR_TESTING
+#include "fibers.h"
+#endif
 
 _Thread_local weir__thread weir__own_thread = { .seat = &weir__no_seat };
 atomic_bool weir__forked;
@@ -52,7 +55,7 @@ static void thread_ends(void *value)
 
 static void end_key_create(void)
 {
-    end_key_made = pthread_key_create(&end_key, thread_ends) == 0;
+    end_key_made = weir__key_make(&end_key, thread_ends);
 }
 
 bool weir__thread_watch_exit(weir__keeps what, void (*end)(void *kept))
@@ -77,6 +80,10 @@ extern void *__dso_handle WEIR_HIDDEN;
 bool weir__thread_watch_first(void (*end)(void *))
 {
     enum { PLENTY = 2048 }; /* so that it goes back to where calloc looks */
+#ifdef WEIR_TESTING
+    if (weir__fiber_runs())
+        return weir__fiber_watch_first(end);
+#endif
     if (__cxa_thread_atexit_impl == NULL)
         return false;
     void *room = weir__host_alloc(PLENTY);

@@ -8,49 +8,48 @@
 #define PAGE_BYTES  ((size_t)4096)
 #define STEP_BYTES  ((size_t)256 << 10)
 
-#define CHUNK_WORDS 64 /* that are made at a time */
+/* The pattern: a word per eight bytes, each with its place in it. Much of the time of
+ * most suites passes here, and what is written to is the caller's own: so no sanitizer
+ * looks at each word. */
+#define FACTOR UINT64_C(0x9e3779b97f4a7c15)
+#define QUIETLY __attribute__((no_sanitize("address", "thread", "undefined")))
 
-/* The pattern: a word per eight bytes, each with its place in it. Makes those of the
- * next chunk from `from` on, and answers how many bytes of it lie before `to`. Much of
- * the time of most suites passes here, and what it writes to is its caller's own: so no
- * sanitizer looks at each word. */
-__attribute__((no_sanitize("address", "thread", "undefined")))
-static size_t chunk_make(uint64_t words[CHUNK_WORDS], size_t from, size_t to,
-                         uint64_t key)
+static uint64_t word_at(size_t from, uint64_t key)
 {
-    const uint64_t factor = UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t word = (key ^ UINT64_C(0x5bd1e9955bd1e995)) + from * factor;
-    size_t count = (to - from + 7) / 8;
-    if (count > CHUNK_WORDS)
-        count = CHUNK_WORDS;
-    for (size_t i = 0; i < count; i++, word += 8 * factor)
-        words[i] = word;
-    return count * 8 < to - from ? count * 8 : to - from;
+    return (key ^ UINT64_C(0x5bd1e9955bd1e995)) + from * FACTOR;
 }
 
-static void part_write(unsigned char *base, size_t from, size_t to, uint64_t key)
+QUIETLY static void part_write(unsigned char *base, size_t from, size_t to, uint64_t key)
 {
-    uint64_t words[CHUNK_WORDS];
-    while (from < to) {
-        size_t bytes = chunk_make(words, from, to, key);
-        memcpy(base + from, words, bytes);
-        from += bytes;
+    const size_t count = (to - from) / 8;
+    uint64_t word = word_at(from, key);
+    for (size_t i = 0; i < count; i++, word += 8 * FACTOR)
+        memcpy(base + from + 8 * i, &word, 8);
+    memcpy(base + from + 8 * count, &word, (to - from) % 8);
+}
+
+/* The bits that differ in `count` words. */
+QUIETLY static uint64_t words_differ(const unsigned char *at, size_t count, uint64_t word)
+{
+    uint64_t differ = 0;
+    for (size_t i = 0; i < count; i++, word += 8 * FACTOR) {
+        uint64_t found;
+        memcpy(&found, at + 8 * i, 8);
+        differ |= found ^ word;
     }
+    return differ;
 }
 
 /* The offset of the first wrong word, or `to`. */
 static size_t part_compare(const unsigned char *base, size_t from, size_t to,
                            uint64_t key)
 {
-    uint64_t words[CHUNK_WORDS];
-    while (from < to) {
-        size_t bytes = chunk_make(words, from, to, key), i = 0;
-        if (memcmp(base + from, words, bytes) != 0) {
-            while (memcmp(base + from, &words[i], bytes < 8 ? bytes : 8) == 0)
-                from += 8, bytes -= 8, i++;
+    if (words_differ(base + from, (to - from) / 8, word_at(from, key)) == 0)
+        from += (to - from) / 8 * 8;
+    for (; from < to; from += 8) {
+        uint64_t word = word_at(from, key);
+        if (memcmp(base + from, &word, to - from < 8 ? to - from : 8) != 0)
             return from;
-        }
-        from += bytes;
     }
     return to;
 }

@@ -53,7 +53,7 @@ static void destructor(void *value)
 
 static void key_make(void)
 {
-    has_key = pthread_key_create(&key, destructor) == 0;
+    has_key = weir__key_make(&key, destructor);
 }
 
 void weir__emulated_meet_thread(void)
