@@ -3,6 +3,7 @@
 #include "support_remote.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,16 +24,10 @@ static uint64_t importers(void)
     return now.importers;
 }
 
-/* Until it looks again; what has to come first may never come. */
-static void rest(void)
-{
-    (void)usleep(50);
-}
-
 static void wait_for_importers(uint64_t count)
 {
     while (importers() != count)
-        rest();
+        sched_yield();
 }
 
 /* ---- who writes next is behind all before ---- */
@@ -88,7 +83,7 @@ static void close_and_open_at_once(remote *slow, remote *quick,
     must_ok(remote_close(slow, 0));
     remote_ask_to_open(quick, 0, ticket, WEIR_WRITE);
     while (!is_asked())
-        rest();
+        sched_yield();
     weir__mutex_unlock(&weir__ipc_all.lock);
     must_ok(remote_answered(quick));
 }
@@ -194,7 +189,7 @@ static void a_deleter_opens_a_ticket_on_the_services_thread(void **state)
     must_ok(remote_close(&reader, 0));
     weir__mutex_unlock(&weir__ipc_all.lock);
     for (time_t end = time(NULL) + PATIENCE_S; time(NULL) <= end && !then.is_done;)
-        rest();
+        sched_yield();
     must(then.is_done);
     must_stay_undone(it.at.device, it.at.b);
     remote_let_go(&writer);

@@ -1,15 +1,16 @@
 /* fibers.c - part of baton.c in test builds: the threads of a stepped run as fibers of
  * the thread that begins it.
  *
- * Of those that take turns only one ever runs, and a turn that the system hands on costs
- * it more than most tests do with one. A fiber has what a thread has of its own: a stack,
- * errno, all thread-local storage of the program, and the values of the keys that
- * weir__key_make has made. The last two lie where those of the beginning thread are, and
- * are exchanged with each turn: nobody may know where another thread's lie.
+ * Of those that take turns only one ever runs, and a turn that the system hands on
+ * costs it more than most tests do with one. A fiber has what a thread has of its own:
+ * a stack, errno, all thread-local storage of the program, and the values of the keys
+ * that weir__key_make has made. The last two lie where those of the beginning thread
+ * are, and are exchanged with each turn: nobody may know where another thread's lie.
  *
  * With WEIR_STEPPED=threads in the environment, and for the thread sanitizer, the
- * threads are the system's. What a run does is the same, but that with fibers what keys' destructors do is done in the end,
- * when nobody has a turn any more, and not as each thread goes. */
+ * threads are the system's. What a run does is the same, but that with fibers keys'
+ * destructors are called in the end, when nobody has a turn any more, and not as each
+ * thread goes. */
 #include "fibers.h"
 
 #include <errno.h>
@@ -19,13 +20,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #include "internal.h"
-
-#ifdef WEIR_SANITIZE_ADDRESS
-#include <sanitizer/asan_interface.h>
-#endif
+#include "jump.h"
 
 #define STACK      ((size_t)1 << 20)
 #define GUARD      ((size_t)1 << 16) /* below it: whoever gets there is stopped */
@@ -39,16 +36,20 @@ static struct {
     pthread_key_t key;
     void (*end)(void *value);
 } keys[KEYS_MAX];
-static atomic_uint key_count; /* made one at a time: each within a pthread_once */
+static atomic_uint key_count; /* those before are whole */
+static pthread_mutex_t key_lock = PTHREAD_MUTEX_INITIALIZER; /* for who makes one */
 
 bool weir__key_make(pthread_key_t *key, void (*end)(void *value))
 {
     if (pthread_key_create(key, end) != 0)
         return false;
-    const unsigned i = atomic_fetch_add(&key_count, 1);
+    pthread_mutex_lock(&key_lock);
+    const unsigned i = atomic_load(&key_count);
     WEIR_CHECK(i < KEYS_MAX, "there are more keys than fibers know of");
     keys[i].key = *key;
     keys[i].end = end;
+    atomic_store(&key_count, i + 1);
+    pthread_mutex_unlock(&key_lock);
     return true;
 }
 
@@ -114,66 +115,18 @@ struct weir__fiber {
     void (*entry)(void *argument);
     void *argument;
     unsigned char *stack;      /* null: home's */
-    ucontext_t context;
-    unsigned char *at;         /* the thread's storage */
-    size_t bytes;
+    jump_place place;
+    storage here;
     int last_errno;
     void *values[KEYS_MAX];
     void (*firsts[FIRSTS_MAX])(void *);
     unsigned first_count;
-#ifdef WEIR_SANITIZE_ADDRESS
-    void *fake_stack;
-    const void *bottom;        /* of the stack, and its size */
-    size_t stack_bytes;
-#endif
     unsigned char own[];       /* what belongs there while it runs */
 };
-
-/* ---- what the address sanitizer is told ---- */
-
-#ifdef WEIR_SANITIZE_ADDRESS
-static void tell_begin(weir__fiber *self)
-{
-    self->bottom = self->stack;
-    self->stack_bytes = STACK;
-    ASAN_UNPOISON_MEMORY_REGION(self->stack, STACK);
-    /* Where it knows of a stack, swapcontext clears what it holds of it each time. */
-    self->context.uc_stack = (stack_t){ .ss_size = 0 };
-}
-
-/* Before the turn goes from the one to the other; `is_last`: it will not come back. */
-static void tell_go(weir__fiber *from, const weir__fiber *to, bool is_last)
-{
-    __sanitizer_start_switch_fiber(is_last ? NULL : &from->fake_stack, to->bottom,
-                                   to->stack_bytes);
-}
-
-/* After it has come to `self`; the first time it comes from home. */
-static void tell_come(weir__fiber *self)
-{
-    const void *bottom;
-    size_t bytes;
-    __sanitizer_finish_switch_fiber(self->fake_stack, &bottom, &bytes);
-    if (self->home->bottom == NULL) {
-        self->home->bottom = bottom;
-        self->home->stack_bytes = bytes;
-    }
-}
-#else
-#define tell_begin(self)              ((void)0)
-#define tell_go(from, to, is_last)    ((void)(is_last))
-#define tell_come(self)               ((void)0)
-#endif
 
 /* ---- turns ---- */
 
 static _Thread_local weir__fiber *running; /* null: not in a run */
-static atomic_bool are_off;
-
-void weir__fibers_use(bool use)
-{
-    atomic_store(&are_off, !use);
-}
 
 bool weir__fibers_are_on(void)
 {
@@ -181,7 +134,7 @@ bool weir__fibers_are_on(void)
     return false;
 #else
     const char *wanted = getenv("WEIR_STEPPED");
-    return !atomic_load(&are_off) && (wanted == NULL || strcmp(wanted, "threads") != 0);
+    return wanted == NULL || strcmp(wanted, "threads") != 0;
 #endif
 }
 
@@ -195,13 +148,12 @@ weir__fiber *weir__fiber_of_thread(void)
     if (self == NULL)
         return NULL;
     self->home = self;
-    self->at = here.at;
-    self->bytes = here.bytes;
+    self->here = here;
     running = self;
     return self;
 }
 
-static void go(weir__fiber *to, bool is_last)
+static void change_to(weir__fiber *to)
 {
     weir__fiber *from = running;
     const unsigned count = atomic_load(&key_count);
@@ -210,18 +162,16 @@ static void go(weir__fiber *to, bool is_last)
         from->values[i] = pthread_getspecific(keys[i].key);
         (void)pthread_setspecific(keys[i].key, to->values[i]);
     }
-    memcpy(from->own, from->at, from->bytes);
-    memcpy(to->at, to->own, to->bytes);
-    tell_go(from, to, is_last);
-    const int failed = swapcontext(&from->context, &to->context);
-    WEIR_CHECK(!failed, "the turn could not be given");
-    tell_come(from);
-    errno = from->last_errno;
+    memcpy(from->own, from->here.at, from->here.bytes);
+    memcpy(to->here.at, to->own, to->here.bytes);
 }
 
 void weir__fiber_go(weir__fiber *to)
 {
-    go(to, false);
+    weir__fiber *from = running;
+    change_to(to);
+    jump(&from->place, &to->place);
+    errno = from->last_errno;
 }
 
 /* What the system does where a thread ends. */
@@ -240,20 +190,19 @@ static void end_all(weir__fiber *self)
     }
 }
 
-static void fiber_main(unsigned high, unsigned low)
+static void fiber_main(void *argument)
 {
-    weir__fiber *self = (weir__fiber *)((uintptr_t)high << 32 | low);
-    tell_come(self);
+    weir__fiber *self = argument;
     self->entry(self->argument);
     end_all(self);
-    go(self->home, true);
+    change_to(self->home);
+    jump_off(&self->place, &self->home->place);
 }
 
 weir__fiber *weir__fiber_begin(weir__fiber *home, void (*entry)(void *argument),
                                void *argument)
 {
-    storage here = { .at = NULL };
-    (void)dl_iterate_phdr(read_program, &here);
+    const storage here = home->here;
     weir__fiber *self = calloc(1, sizeof *self + here.bytes);
     unsigned char *stack = stack_take();
     if (self == NULL || stack == NULL) {
@@ -263,16 +212,11 @@ weir__fiber *weir__fiber_begin(weir__fiber *home, void (*entry)(void *argument),
         return NULL;
     }
     *self = (weir__fiber){ .home = home, .entry = entry, .argument = argument,
-                           .stack = stack, .at = here.at, .bytes = here.bytes };
+                           .stack = stack, .here = here };
     memcpy(self->own, here.image, here.image_bytes);
     memcpy(self->own + ((unsigned char *)&running - here.at), &self, sizeof self);
 
-    (void)getcontext(&self->context);
-    self->context.uc_stack = (stack_t){ .ss_sp = stack, .ss_size = STACK };
-    const uintptr_t number = (uintptr_t)self;
-    makecontext(&self->context, (void (*)(void))fiber_main, 2,
-                (unsigned)(number >> 32), (unsigned)number);
-    tell_begin(self);
+    jump_make(&self->place, stack, STACK, fiber_main, self);
     return self;
 }
 

@@ -8,11 +8,9 @@ typedef struct weir__fiber weir__fiber;
 
 /* Whether stepped runs are of fibers. */
 bool weir__fibers_are_on(void);
-/* From now on they are, or never. */
-void weir__fibers_use(bool use);
 
-/* The calling thread, as the first of its fibers; null: there is no memory. Freed by its
- * own weir__fiber_end, when all others have ended. */
+/* The calling thread, as the first of its fibers; null: there is no memory. Freed by
+ * its own weir__fiber_end, when all others have ended. */
 weir__fiber *weir__fiber_of_thread(void);
 /* One that calls entry(argument) when it is first gone to. It must not return before
  * weir__fiber_end. Null: there is no memory. */
@@ -22,9 +20,9 @@ weir__fiber *weir__fiber_begin(weir__fiber *home, void (*entry)(void *argument),
 void weir__fiber_go(weir__fiber *to);
 /* By home: its entry returns, and what the system does where a thread ends is done. */
 void weir__fiber_end(weir__fiber *self);
-/* As __cxa_thread_atexit_impl, for the running one; false: no fiber runs, or there is
- * no room. */
-bool weir__fiber_watch_first(void (*end)(void *));
+/* Whether the caller is one, other than home. */
 bool weir__fiber_runs(void);
+/* As __cxa_thread_atexit_impl, for the running one; false: there is no room. */
+bool weir__fiber_watch_first(void (*end)(void *));
 
 #endif

@@ -19,7 +19,8 @@ static uint64_t word_at(size_t from, uint64_t key)
     return (key ^ UINT64_C(0x5bd1e9955bd1e995)) + from * FACTOR;
 }
 
-QUIETLY static void part_write(unsigned char *base, size_t from, size_t to, uint64_t key)
+QUIETLY static void part_write(unsigned char *base, size_t from, size_t to,
+                               uint64_t key)
 {
     const size_t count = (to - from) / 8;
     uint64_t word = word_at(from, key);
@@ -29,7 +30,8 @@ QUIETLY static void part_write(unsigned char *base, size_t from, size_t to, uint
 }
 
 /* The bits that differ in `count` words. */
-QUIETLY static uint64_t words_differ(const unsigned char *at, size_t count, uint64_t word)
+QUIETLY static uint64_t words_differ(const unsigned char *at, size_t count,
+                                     uint64_t word)
 {
     uint64_t differ = 0;
     for (size_t i = 0; i < count; i++, word += 8 * FACTOR) {

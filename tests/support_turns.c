@@ -2,8 +2,9 @@
 #include "support_turns.h"
 
 #include <stddef.h>
-#include <ucontext.h>
+#include <string.h>
 
+#include "jump.h"
 #include "support.h"
 
 #define STACK_BYTES ((size_t)128 << 10)
@@ -11,7 +12,7 @@
 typedef enum turns_state { RUNNABLE, BLOCKED, WAITING, ENDED } turns_state;
 
 typedef struct runner {
-    ucontext_t context;
+    jump_place place;
     turns_state state;
     bool alone;       /* woken because nobody else can go on */
     const void *what; /* it is blocked on, or waits for */
@@ -24,7 +25,9 @@ static struct {
     void *choose_context;
     void (*entry)(uint32_t number);
     uint32_t count, current;
-    ucontext_t end;   /* of the run */
+    bool is_broken;   /* a claim has failed: nobody is where he should be */
+    bool is_made[TURNS_THREADS];
+    jump_place end;   /* of the run */
     runner all[TURNS_THREADS];
 } now;
 
@@ -71,18 +74,20 @@ static void pass(void)
     if (to == from)
         return;
     now.current = to;
-    must(swapcontext(&now.all[from].context, &now.all[to].context) == 0);
+    jump(&now.all[from].place, &now.all[to].place);
 }
 
-static void runner_main(void)
+/* All runs' of one number. */
+static _Noreturn void runner_main(void *argument)
 {
-    now.entry(now.current);
-    now.all[now.current].state = ENDED;
-    uint32_t to = next();
-    if (to == now.count)
-        return; /* to the end of the run */
-    now.current = to;
-    must(setcontext(&now.all[to].context) == 0);
+    runner *self = argument;
+    for (;;) {
+        now.entry(now.current);
+        self->state = ENDED;
+        uint32_t to = next();
+        now.current = to;
+        jump(&self->place, to == now.count ? &now.end : &now.all[to].place);
+    }
 }
 
 void turns_run(uint32_t (*choose)(void *context, uint32_t n), void *context,
@@ -93,17 +98,19 @@ void turns_run(uint32_t (*choose)(void *context, uint32_t n), void *context,
     now.choose_context = context;
     now.entry = entry;
     now.count = count;
+    if (now.is_broken)
+        memset(now.is_made, 0, sizeof now.is_made);
     for (uint32_t i = 0; i < count; i++) {
-        runner *made = &now.all[i];
-        *made = (runner){ .state = RUNNABLE };
-        must(getcontext(&made->context) == 0);
-        made->context.uc_stack.ss_sp = stacks[i];
-        made->context.uc_stack.ss_size = STACK_BYTES;
-        made->context.uc_link = &now.end;
-        makecontext(&made->context, runner_main, 0);
+        if (!now.is_made[i])
+            jump_make(&now.all[i].place, stacks[i], STACK_BYTES, runner_main,
+                      &now.all[i]);
+        now.is_made[i] = true;
+        now.all[i].state = RUNNABLE;
     }
+    now.is_broken = true;
     now.current = next();
-    must(swapcontext(&now.end, &now.all[now.current].context) == 0);
+    jump(&now.end, &now.all[now.current].place);
+    now.is_broken = false;
 }
 
 uint32_t turns_self(void)

@@ -428,8 +428,8 @@ static size_t count_word(const found_word *all, size_t words, const char *letter
                          size_t length)
 {
     size_t count = 0;
-    for (size_t i = 0; i < words; i++)
-        count += all[i].length == length && memcmp(all[i].letters, letters, length) == 0;
+    for (const found_word *it = all; it < all + words; it++)
+        count += it->length == length && memcmp(it->letters, letters, length) == 0;
     return count;
 }
 
