@@ -16,6 +16,8 @@
 #include "fibers.h"
 #endif
 
+struct weir__fiber;
+
 typedef enum seat_state {
     SEAT_RUNNABLE,
     SEAT_BLOCKED, /* on a lock of a thread in the run */
@@ -35,9 +37,7 @@ typedef struct seat {
     seat_state state;
     bool alone; /* it was woken because nobody else can go on */
     bool gave_way; /* to others, and not all of them have since */
-#ifdef WEIR_TESTING
-    weir__fiber *fiber; /* null: it has a thread */
-#endif
+    struct weir__fiber *fiber; /* in test builds; null: it has a thread */
 } seat;
 
 struct weir__baton {
@@ -48,9 +48,7 @@ struct weir__baton {
     int processor;        /* that whoever has the turn runs on */
     bool cancelled;       /* a thread could not be started: nobody runs */
     uint32_t count;
-#ifdef WEIR_TESTING
-    weir__fiber *home;    /* the calling thread; null: there are no fibers */
-#endif
+    struct weir__fiber *home; /* the calling thread, where there are fibers */
     seat seats[];
 };
 

@@ -3,7 +3,8 @@
  * written and checked by kernels, and a catcher of misuse.
  *
  * WEIR_BOUND=full in the environment asks for the long runs, WEIR_SEED=N for the
- * seed that a failure has printed. */
+ * seed that a failure has printed, and WEIR_STEPPED=threads for the system's threads
+ * where runs go by turns (fibers.c). */
 #ifndef WEIR_TESTS_SUPPORT_H
 #define WEIR_TESTS_SUPPORT_H
 

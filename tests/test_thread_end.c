@@ -1,5 +1,6 @@
 /* test_thread_end.c - what a thread keeps is handed over when it ends, and what other
  * destructors do after that works, and leaves nothing. */
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -310,6 +311,70 @@ static void stepped_thread_ends_in_its_turn(void **state)
     must(ended_in_turn);
 }
 
+/* ---- what each has of its own, be they the system's or fibers ---- */
+
+enum { UNTOUCHED = 7 };
+
+static _Thread_local unsigned own = UNTOUCHED;
+static pthread_key_t own_key;
+static unsigned first_ended, then_ended; /* a bit for each */
+
+static void ends_first(void *none)
+{
+    (void)none;
+    first_ended |= 1u << own;
+}
+
+static void ends_then(void *value)
+{
+    const unsigned *number = value;
+    must_equal(own, *number);
+    must(first_ended & 1u << own);
+    then_ended |= 1u << own;
+}
+
+static void has_its_own(void *argument)
+{
+    const unsigned *number = argument;
+    must_equal(own, UNTOUCHED);
+    must(pthread_getspecific(own_key) == NULL);
+    must_equal(weir_last_error().status, WEIR_OK);
+    own = *number;
+    must(pthread_setspecific(own_key, number) == 0);
+    must(weir__thread_watch_first(ends_first));
+    weir__failed(WEIR_INVALID_ARGUMENT, (int32_t)*number, "my own");
+    errno = (int)*number;
+    for (int turn = 0; turn < 3; turn++) {
+        weir__yield();
+        must_equal(errno, *number);
+        must_equal(own, *number);
+        must(pthread_getspecific(own_key) == number);
+        must_equal(weir_last_error().native_code, *number);
+    }
+}
+
+static uint32_t chooses_each(void *context, uint32_t n)
+{
+    uint32_t *choices = context;
+    return (*choices)++ % n;
+}
+
+static void stepped_threads_have_their_own(void **state)
+{
+    (void)state;
+    unsigned numbers[] = { 1, 2, 3 };
+    void *arguments[] = { &numbers[0], &numbers[1], &numbers[2] };
+    uint32_t choices = 0;
+    first_ended = then_ended = 0;
+    own = 5;
+    must_ok(weir__baton_run(chooses_each, &choices, 1, 3, has_its_own, arguments));
+    must_equal(own, 5);
+    own = UNTOUCHED;
+    must(pthread_getspecific(own_key) == NULL);
+    must_equal(first_ended, 1u << 1 | 1u << 2 | 1u << 3);
+    must_equal(then_ended, first_ended);
+}
+
 /* Its owner ends while a flusher has it. */
 typedef struct passage {
     weir__gate gate;
@@ -375,7 +440,10 @@ int main(void)
         cmocka_unit_test(threads_that_end_leave_nothing_in_a_pool),
         cmocka_unit_test(child_hands_nothing_over),
         cmocka_unit_test(stepped_thread_ends_in_its_turn),
+        cmocka_unit_test(stepped_threads_have_their_own),
         cmocka_unit_test(refused_owner_waits_until_it_is_told),
     };
+    if (!weir__key_make(&own_key, ends_then))
+        return 1;
     return cmocka_run_group_tests_name("ends of threads", tests, NULL, NULL);
 }
