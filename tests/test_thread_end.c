@@ -317,20 +317,20 @@ enum { UNTOUCHED = 7 };
 
 static _Thread_local unsigned own = UNTOUCHED;
 static pthread_key_t own_key;
-static unsigned first_ended, then_ended; /* a bit for each */
+static atomic_uint first_ended, then_ended; /* a bit for each */
 
 static void ends_first(void *none)
 {
     (void)none;
-    first_ended |= 1u << own;
+    atomic_fetch_or(&first_ended, 1u << own);
 }
 
 static void ends_then(void *value)
 {
     const unsigned *number = value;
     must_equal(own, *number);
-    must(first_ended & 1u << own);
-    then_ended |= 1u << own;
+    must(atomic_load(&first_ended) & 1u << own);
+    atomic_fetch_or(&then_ended, 1u << own);
 }
 
 static void has_its_own(void *argument)
@@ -365,14 +365,15 @@ static void stepped_threads_have_their_own(void **state)
     unsigned numbers[] = { 1, 2, 3 };
     void *arguments[] = { &numbers[0], &numbers[1], &numbers[2] };
     uint32_t choices = 0;
-    first_ended = then_ended = 0;
+    atomic_store(&first_ended, 0);
+    atomic_store(&then_ended, 0);
     own = 5;
     must_ok(weir__baton_run(chooses_each, &choices, 1, 3, has_its_own, arguments));
     must_equal(own, 5);
     own = UNTOUCHED;
     must(pthread_getspecific(own_key) == NULL);
-    must_equal(first_ended, 1u << 1 | 1u << 2 | 1u << 3);
-    must_equal(then_ended, first_ended);
+    must_equal(atomic_load(&first_ended), 1u << 1 | 1u << 2 | 1u << 3);
+    must_equal(atomic_load(&then_ended), 1u << 1 | 1u << 2 | 1u << 3);
 }
 
 /* Its owner ends while a flusher has it. */
