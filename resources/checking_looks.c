@@ -56,11 +56,12 @@ static weir__zone zone_at(const weir__checking *self, const weir__look *look, si
                           size_t *end)
 {
     const size_t front = self->options.guard_bytes, back = front + look->block_bytes;
-    const bool is_front = at < front, is_back = at >= back;
-    const size_t ends = is_front ? front : back;
-    if (!is_back && ends < *end)
-        *end = ends;
-    return is_front ? WEIR__ZONE_FRONT : is_back ? WEIR__ZONE_BACK : WEIR__ZONE_BYTES;
+    if (at >= back)
+        return WEIR__ZONE_BACK;
+    const size_t zone_end = at < front ? front : back;
+    if (zone_end < *end)
+        *end = zone_end;
+    return at < front ? WEIR__ZONE_FRONT : WEIR__ZONE_BYTES;
 }
 
 static uint8_t expected(weir__zone zone)

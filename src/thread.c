@@ -80,15 +80,17 @@ extern void *__dso_handle WEIR_HIDDEN;
 bool weir__thread_watch_first(void (*end)(void *))
 {
     enum { PLENTY = 2048 }; /* so that it goes back to where calloc looks */
-#ifdef WEIR_TESTING
-    if (weir__fiber_runs())
-        return weir__fiber_watch_first(end);
-#endif
     if (__cxa_thread_atexit_impl == NULL)
         return false;
     void *room = weir__host_alloc(PLENTY);
     weir__host_free(room);
-    return room != NULL && __cxa_thread_atexit_impl(end, NULL, &__dso_handle) == 0;
+    if (room == NULL)
+        return false;
+#ifdef WEIR_TESTING
+    if (weir__fiber_runs())
+        return weir__fiber_watch_first(end);
+#endif
+    return __cxa_thread_atexit_impl(end, NULL, &__dso_handle) == 0;
 }
 
 /* ---- forks ---- */

@@ -279,8 +279,6 @@ static void tickets_that_are_over_leave_no_descriptors(void **state)
     ipc_end(&it);
 }
 
-/* The socket was taken away, as what cleans up temporary folders does: the next export
- * puts another there, which answers for the tickets before, too; or says why not. */
 /* Descriptors may be had, but not with the listener's number any more. */
 static void must_not_export_below(weir_buffer *column, const int spare[8])
 {
@@ -297,6 +295,8 @@ static void must_not_export_below(weir_buffer *column, const int spare[8])
     must(setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
+/* The socket was taken away, as what cleans up temporary folders does: the next export
+ * puts another there, which answers for the tickets before, too; or says why not. */
 static void a_socket_that_was_removed_is_made_again(void **state)
 {
     (void)state;

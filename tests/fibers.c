@@ -66,8 +66,12 @@ static unsigned char *stack_take(void)
     }
     void *all = mmap(NULL, GUARD + STACK, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (all == MAP_FAILED || mprotect(all, GUARD, PROT_NONE) != 0)
+    if (all == MAP_FAILED)
         return NULL;
+    if (mprotect(all, GUARD, PROT_NONE) != 0) {
+        (void)munmap(all, GUARD + STACK);
+        return NULL;
+    }
     return (unsigned char *)all + GUARD;
 }
 
@@ -193,6 +197,7 @@ static void end_all(weir__fiber *self)
 static void fiber_main(void *argument)
 {
     weir__fiber *self = argument;
+    errno = 0;
     self->entry(self->argument);
     end_all(self);
     change_to(self->home);

@@ -1,5 +1,4 @@
 /* support.c - see support.h. */
-#include "fibers.h"
 #include "support.h"
 
 #include <inttypes.h>
@@ -10,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fibers.h"
 #include "internal.h"
 
 /* ---- bounds and seeds ---- */

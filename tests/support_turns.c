@@ -25,8 +25,7 @@ static struct {
     void *choose_context;
     void (*entry)(uint32_t number);
     uint32_t count, current;
-    bool is_broken;   /* a claim has failed: nobody is where he should be */
-    bool is_made[TURNS_THREADS];
+    bool is_running;  /* or a claim has failed, and nobody is where he should be */
     jump_place end;   /* of the run */
     runner all[TURNS_THREADS];
 } now;
@@ -98,19 +97,18 @@ void turns_run(uint32_t (*choose)(void *context, uint32_t n), void *context,
     now.choose_context = context;
     now.entry = entry;
     now.count = count;
-    if (now.is_broken)
-        memset(now.is_made, 0, sizeof now.is_made);
+    if (now.is_running)
+        memset(now.all, 0, sizeof now.all);
     for (uint32_t i = 0; i < count; i++) {
-        if (!now.is_made[i])
+        if (now.all[i].place.entry == NULL)
             jump_make(&now.all[i].place, stacks[i], STACK_BYTES, runner_main,
                       &now.all[i]);
-        now.is_made[i] = true;
         now.all[i].state = RUNNABLE;
     }
-    now.is_broken = true;
+    now.is_running = true;
     now.current = next();
     jump(&now.end, &now.all[now.current].place);
-    now.is_broken = false;
+    now.is_running = false;
 }
 
 uint32_t turns_self(void)

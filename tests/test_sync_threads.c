@@ -3,6 +3,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "gate.h"
 #include "internal.h"
@@ -183,6 +187,55 @@ static void wait_ends_in_time(void **state)
     weir__mutex_destroy(&with.lock);
 }
 
+/* ---- threads that cannot be had ---- */
+
+/* No sanitizer gets along with so little. */
+#if !defined(WEIR_SANITIZE_ADDRESS) && !defined(WEIR_SANITIZE_THREAD)
+
+enum { MANY = 64 };
+
+/* So that there is room for some of so many, but not for all. */
+static struct rlimit leave_little_room(void)
+{
+    struct rlimit before, little;
+    unsigned long pages;
+    FILE *file = fopen("/proc/self/statm", "r");
+    must(file != NULL && fscanf(file, "%lu", &pages) == 1);
+    (void)fclose(file);
+    must(getrlimit(RLIMIT_AS, &before) == 0);
+    little = before;
+    little.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + ((rlim_t)20 << 20);
+    must(setrlimit(RLIMIT_AS, &little) == 0);
+    return before;
+}
+
+static void is_counted(void *argument)
+{
+    atomic_fetch_add((atomic_uint *)argument, 1);
+}
+
+static void nobody_runs_if_not_all_can_start(void **state)
+{
+    (void)state;
+    atomic_uint ran = 0;
+    void *arguments[MANY];
+    for (int i = 0; i < MANY; i++)
+        arguments[i] = &ran;
+    weir__chooser choosers[] = { choose_first, NULL };
+    for (int i = 0; i < 2; i++) {
+        struct rlimit before = leave_little_room();
+        weir_status status =
+            weir__baton_run(choosers[i], NULL, 1, MANY, is_counted, arguments);
+        must(setrlimit(RLIMIT_AS, &before) == 0);
+        must_equal(status, WEIR_DEVICE_ERROR);
+        must_equal(atomic_load(&ran), 0);
+        must_ok(weir__baton_run(choosers[i], NULL, 1, MANY, is_counted, arguments));
+        must_equal(atomic_exchange(&ran, 0), MANY);
+    }
+}
+
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +243,9 @@ int main(void)
         cmocka_unit_test(nobody_misses_a_broadcast),
         cmocka_unit_test(brief_wait_ends),
         cmocka_unit_test(wait_ends_in_time),
+#if !defined(WEIR_SANITIZE_ADDRESS) && !defined(WEIR_SANITIZE_THREAD)
+        cmocka_unit_test(nobody_runs_if_not_all_can_start),
+#endif
     };
     return cmocka_run_group_tests_name("locks between threads", tests, NULL, NULL);
 }

@@ -339,8 +339,12 @@ static void has_its_own(void *argument)
     must_equal(own, UNTOUCHED);
     must(pthread_getspecific(own_key) == NULL);
     must_equal(weir_last_error().status, WEIR_OK);
+    must_equal(errno, 0);
     own = *number;
     must(pthread_setspecific(own_key, number) == 0);
+    weir__host_fail_at(1, false);
+    must(!weir__thread_watch_first(ends_first));
+    weir__host_fail_at(0, false);
     must(weir__thread_watch_first(ends_first));
     weir__failed(WEIR_INVALID_ARGUMENT, (int32_t)*number, "my own");
     errno = (int)*number;
@@ -368,6 +372,7 @@ static void stepped_threads_have_their_own(void **state)
     atomic_store(&first_ended, 0);
     atomic_store(&then_ended, 0);
     own = 5;
+    errno = 5;
     must_ok(weir__baton_run(chooses_each, &choices, 1, 3, has_its_own, arguments));
     must_equal(own, 5);
     own = UNTOUCHED;
