@@ -198,7 +198,7 @@ enum { MANY = 64 };
 static struct rlimit leave_little_room(void)
 {
     struct rlimit before, little;
-    unsigned long pages;
+    unsigned long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
     must(file != NULL && fscanf(file, "%lu", &pages) == 1);
     (void)fclose(file);
