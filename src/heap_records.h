@@ -315,6 +315,33 @@ static inline weir__heap_probe weir__heap_probe_begin(const weir__heap_view *vie
                                .left = (UINT32_MAX >> shift) + 1 };
 }
 
+/* Whether its record may be the one. */
+static inline bool weir__heap_probe_fits(const weir__heap_probe *probe, uint32_t entry)
+{
+    return entry >> WEIR__ID_BITS == probe->print;
+}
+
+/* The entry `further` on, if its record may be the one; else `other`. */
+static inline uint32_t weir__heap_probe_at(const weir__heap_probe *probe,
+                                           uint32_t further, uint32_t other)
+{
+    const uint32_t entry =
+        atomic_load_explicit(&probe->entries[(probe->at + further) & probe->mask],
+                             memory_order_acquire);
+    return weir__heap_probe_fits(probe, entry) ? entry : other;
+}
+
+/* The first of a few whose record may be the one, or 0. All of them are read, without a
+ * branch: who guesses how far he has to go guesses wrong as often as not, and finds out
+ * when the line is there. */
+static inline uint32_t weir__heap_probe_few(const weir__heap_probe *probe)
+{
+    uint32_t entry = weir__heap_probe_at(probe, 3, 0);
+    entry = weir__heap_probe_at(probe, 2, entry);
+    entry = weir__heap_probe_at(probe, 1, entry);
+    return weir__heap_probe_at(probe, 0, entry);
+}
+
 /* The next entry; 0: there is no more. */
 static inline uint32_t weir__heap_probe_step(weir__heap_probe *probe)
 {
@@ -324,12 +351,6 @@ static inline uint32_t weir__heap_probe_step(weir__heap_probe *probe)
     probe->at = (at + 1) & probe->mask;
     probe->left--;
     return atomic_load_explicit(&probe->entries[at], memory_order_acquire);
-}
-
-/* Whether its record may be the one. */
-static inline bool weir__heap_probe_fits(const weir__heap_probe *probe, uint32_t entry)
-{
-    return entry >> WEIR__ID_BITS == probe->print;
 }
 
 static inline uint32_t weir__heap_entry_id(uint32_t entry)
@@ -355,6 +376,14 @@ weir__heap_lookup_tagged(const weir__heap_view *view, const void *ptr, uint32_t 
         return NULL;
     weir__heap_probe probe = weir__heap_probe_begin(view, (uint64_t)(uintptr_t)ptr);
     const uint64_t head = weir__heap_head(ptr, tag);
+    if (WEIR_LIKELY(probe.left != 0)) {
+        const uint32_t id = weir__heap_entry_id(weir__heap_probe_few(&probe));
+        weir__heap_block *block = weir__heap_at(view, id);
+        if (WEIR_LIKELY(weir__heap_is_still(block, head))) {
+            *out_id = id;
+            return block;
+        }
+    }
     for (uint32_t entry; (entry = weir__heap_probe_step(&probe)) != 0;) {
         if (!weir__heap_probe_fits(&probe, entry))
             continue;
