@@ -572,7 +572,7 @@ int main(int argc, char **argv)
     static struct CMUnitTest tests[KINDS * CASES * 2];
     size_t count = 0;
     support_keep_memory();
-    seeds = support_bound("seeds of conformance", 1, 4);
+    seeds = support_bound("seeds of conformance", 1, 8);
     for (size_t i = 0; i < KINDS * CASES * 2; i++) {
         trial *t = &trials[count];
         bool stepped = i % 2 == 0;

@@ -311,7 +311,7 @@ static void damaged_files_are_read_or_refused(void **test_state)
 {
     (void)test_state;
     static text made;
-    uint64_t files = support_bound("fuzz_trace.files", 20000, 500000), good = 0;
+    uint64_t files = support_bound("fuzz_trace.files", 20000, 1000000), good = 0;
     for (uint64_t i = 0; i < files; i++) {
         uint64_t state = support_seed(i);
         made.count = 0;

@@ -409,7 +409,7 @@ static void make_step(uint64_t *state, const char *letters, char *out)
 static void random_programs(void **state)
 {
     (void)state;
-    const uint64_t count = support_bound("model_lookups.programs", 10000, 50000);
+    const uint64_t count = support_bound("model_lookups.programs", 10000, 150000);
     uint64_t own = 0, others = 0;
     static char program[3 * STEPS_MAX];
     for (uint64_t i = 0; i < count; i++) {

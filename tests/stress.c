@@ -526,7 +526,7 @@ static void run_round(uint64_t seed)
 static void threads_hand_memory_to_each_other(void **state)
 {
     (void)state;
-    uint64_t rounds = support_bound("stress.rounds", 40, 500);
+    uint64_t rounds = support_bound("stress.rounds", 40, 1000);
     for (uint64_t i = 0; i < rounds; i++)
         run_round(support_seed(i));
     uint64_t allocations = totals.allocations, refusals = totals.refusals;

@@ -17,7 +17,7 @@ from support_bound import bound
 from support_share import MIB, SECONDS, TOOL, Case, Guest, doubles, main
 
 LINE_MAX = 4096
-KILLED = bound("processes killed while they share", 12, 100)
+KILLED = bound("processes killed while they share", 12, 200)
 IN_VAIN = bound("fetches that wait in vain to be let in", 0, 1)
 
 
