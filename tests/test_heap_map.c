@@ -250,6 +250,29 @@ static void heap_says_when_it_has_no_more_ids(void **state)
     weir__heap_close(&heap);
 }
 
+/* The first four are those from where the address is at home, round to the beginning;
+ * what lies behind a segment's entries is none of them. */
+static void a_lookup_begins_with_the_next_four(void **state)
+{
+    (void)state;
+    enum { ENTRIES = 8, BEHIND = 3, FEW = 4 };
+    const uint32_t fits = UINT32_C(1) << WEIR__ID_BITS;
+    for (uint32_t home = 0; home < ENTRIES; home++) {
+        _Atomic uint32_t entries[ENTRIES + BEHIND];
+        const weir__heap_probe probe = { .entries = entries, .at = home,
+                                         .mask = ENTRIES - 1, .print = 1,
+                                         .left = ENTRIES };
+        for (uint32_t i = 0; i < ENTRIES + BEHIND; i++) /* another print, or behind */
+            atomic_init(&entries[i], i < ENTRIES ? i + 1 : fits | (i + 1));
+        must_equal(weir__heap_probe_few(&probe), 0);
+        for (uint32_t i = ENTRIES; i-- > 0;) { /* each is nearer than those before */
+            const uint32_t at = (home + i) % ENTRIES;
+            atomic_store(&entries[at], fits | (at + 1));
+            must_equal(weir__heap_probe_few(&probe), i < FEW ? fits | (at + 1) : 0);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +283,7 @@ int main(void)
         cmocka_unit_test(heap_splits_a_chunk_within_a_segment),
         cmocka_unit_test(heap_has_chunks_over_several_pages),
         cmocka_unit_test(heap_says_when_it_has_no_more_ids),
+        cmocka_unit_test(a_lookup_begins_with_the_next_four),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
